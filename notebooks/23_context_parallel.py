@@ -245,6 +245,23 @@ for name, module in SCHEDULES.items():
 #     ...
 #     o, lse = ladder.distributed.attention(q, k, v, schedule="zigzag", is_causal=True)
 #
+# ## What is left
+#
+# The zigzag halves the work, but two GPUs are less than twice as fast as one.
+# [docs/distributed.md](../docs/distributed.md#what-a-second-gpu-does-not-double) has the times of what remains:
+#
+# - Each call has costs that do not shrink with the shards: the exchange of descriptions on the host, launches, and the
+#   first and last blocks of each kernel. So short sequences gain less.
+# - Parts have to be merged, and gradients added.
+# - The last block of gradients is sent when its part is complete, so no computation hides this transfer.
+#
+# Twice as many ranks halve what a rank sends in a step, and quarter what it computes. From some number of ranks on,
+# transfers take longer than computation, and GPUs wait. Between hosts this happens with fewer ranks, because links are
+# slower. That was computed, not measured: only two GPUs of one host were measured.
+#
+# The zigzag does not balance packed short sequences. Where all sequences are shorter than a shard, most pairs of shards
+# share no sequence, and most keys that the ring sends are not used.
+#
 # **Read on:** [docs/distributed.md](../docs/distributed.md), and the modules `ladder/distributed/r1_all_gather.py` to
 # `r4_ulysses.py`. **Next:** [24, windows, sinks, softcaps and packing](24_x_variants.ipynb). Run this lesson
 # [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/23_context_parallel.ipynb).

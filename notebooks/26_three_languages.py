@@ -241,6 +241,17 @@ lessons.after("conflicts_of_a_tree", side_by_side)
 # In CUDA and Numba this is your work, and the counts tell you where. In Triton the compiler does it, and the counts tell
 # you whether it did it well: a transpose or a `tl.dot` may have conflicts that no line of your source shows.
 #
+# ## What is left
+#
+# The new tree has no conflicts. But in six of its seven steps only one warp has work, and the others wait at the barrier.
+# Within a warp, shuffles need neither shared memory nor a barrier. Triton's compiler uses them. **Practise:**
+# `cuda_warp_sum`, then `cuda_block_sum`.
+#
+# These kernels leave out the maximum. With large values they overflow, so a complete softmax has a second reduction, or
+# uses the online softmax of [01](01_v1_minimal.ipynb).
+#
+# Counts are not times. Whether conflicts limit a kernel is measured on a GPU, with its times and with `ladder profile`.
+#
 # **Read on:** [docs/any_cuda.md](../docs/any_cuda.md): what of PyTorch, Triton, Numba and CUDA's libraries runs without a
 # GPU. Run this lesson
 # [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/26_three_languages.ipynb).
