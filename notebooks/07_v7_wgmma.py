@@ -119,12 +119,13 @@ gallery.costs(["v6c_lane_reductions", "v7_wgmma"], problem)
 # fit. v7b_large_tiles has tiles of 192 queries and 128 keys up to $d = 64$, and of 128 queries and 128 keys at $d =
 # 128$. It also has head dimension 256.
 #
-# Larger tiles of keys need fewer reads of Q. Per 16 columns, a product reads Q in 16 wavefronts, and its N keys in N
-# / 4. At $d = 128$ v7 has 32 keys per tile and v7b 128, so v7b reads Q a quarter as often.
+# With larger tiles of keys Q is read less often. A `wgmma` for S multiplies 16 columns of Q and K. It reads the 64 rows
+# of Q in 16 wavefronts, and N keys in N / 4. At $d = 128$ v7 has 32 keys per tile and v7b 128, so v7b reads Q a quarter
+# as often.
 #
 # ## What they bought
 #
-# These are TFLOP/s on an H200, at the same problem:
+# These are TFLOP/s on an H200, for the same problem:
 
 # %%
 lessons.measured(["v6e_parts", "v7_wgmma", "v7b_large_tiles", "torch flash", "torch cuDNN"])

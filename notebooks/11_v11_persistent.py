@@ -36,7 +36,7 @@ lessons.busy(["v9b_three_consumers", "v10b_overlap"], length=4096, head_dim=64)
 
 # %% [markdown]
 # At N = 1,024 a block has only 8 tiles of keys. In v10b the tensor cores are busy for 43% of the time there, and for
-# 60% at N = 4,096. The work is of the same kind.
+# 60% at N = 4,096. The work per tile is the same.
 #
 # ## v11: one block per SM
 #

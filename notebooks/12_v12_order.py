@@ -57,7 +57,7 @@ orders = {
 pd.Series({name: f"{finish(lengths):.3f}" for name, lengths in orders.items()}, name="time").to_frame()
 
 # %% [markdown]
-# Head by head takes nearly twice as long as a perfect distribution. A head has 22 items, and 132 is 6 x 22. So each
+# The order head by head takes nearly twice as long as a perfect distribution. A head has 22 items, and 132 is 6 x 22. So each
 # SM gets the same rows of every sixth head: some SMs get only long items, others only short ones. *Longest first* is
 # a good rule: the short items at the end fill the gaps.
 #

@@ -73,7 +73,7 @@ served[wavefronts.to_numpy() > 0].round(1).iloc[:7]
 # %% [markdown]
 # ## Time
 #
-# The emulator claims no times. These were measured on an H200 (`results/h200/speed.csv`), at B = 4, H = 16. The
+# The emulator measures no times. These were measured on an H200 (`results/h200/speed.csv`), at B = 4, H = 16. The
 # dashed line is the speed of `mma.sync` alone on that GPU (`ceilings.csv`). The rungs from v7 on and cuDNN use
 # `wgmma` instead, whose limit is higher. So they can pass the line, and v1 to v6 and FlashAttention-2 cannot.
 
@@ -154,7 +154,7 @@ for head_dim in (32, 64, 128):
 # %% [markdown]
 # At $d = 32$ a row has 32 elements, and `col ^ row % 8 * 8` reaches beyond it, into the next row. So two elements are
 # stored in one place. The test matrix of the rungs finds this error. So does `ladder check my_swizzle --problem
-# 1,2,256,256,32`: two threads write one place. v3 computes the three numbers of its XOR from the tile, and is right
+# 1,2,256,256,32`: two threads write to the same address. v3 computes the three numbers of its XOR from the tile, and is right
 # for all.
 #
 # ## Where to go from here

@@ -28,7 +28,7 @@ from ladder.lessons import gallery, questions
 # %% [markdown]
 # ## What has to be computed
 #
-# The forward pass discards P. But it stores `lse`, one number per row. With it, one product gives P again:
+# The forward pass discards P. But it stores `lse`, one number per row. With it, one product recomputes P:
 #
 # $$ P = e^{c\,QK^T - \mathrm{lse}}, \qquad dV = P^T dO, \qquad dP = dO\,V^T, \qquad dS = P \circ (dP - \delta),
 # \qquad dQ = c\,dS\,K, \qquad dK = c\,dS^T Q $$

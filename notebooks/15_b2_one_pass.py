@@ -110,8 +110,8 @@ table[["ldmatrix_instructions", "wavefronts_ld", "wavefronts_st", "mma_instructi
 #
 # b2 and b2b use at most 99 KB of shared memory per block, which every GPU from sm_86 on has. An sm_80 or sm_90 has
 # more. At $d = 128$ b2c takes 161 KB: twice the keys per block and twice the queries per step. Q and dO are loaded
-# for twice the keys, and dQ needs half as many additions. The host asks the device for its limit, and takes the small
-# form where the large one does not fit. The table shows what pairs and large blocks bought:
+# for twice the keys, and dQ needs half as many additions. The host asks the device for its limit, and takes small
+# blocks where large ones do not fit. The table shows what pairs and large blocks bought:
 
 # %%
 lessons.measured([*rungs, "torch flash", "torch cuDNN"], "attention_backward")

@@ -74,8 +74,8 @@ lessons.after("keys_of_the_last_target", lambda: picture({"2 contexts, 3 targets
 # ## A row is a range with one gap
 #
 # Without intervals every row sees the keys from `begin` to `end`, except a gap from the first target to `gap_end`.
-# From row to row these bounds never decrease (except the end of the contexts). So the *first* and the *last* row of a
-# block suffice to classify a tile of keys:
+# From one row to the next these bounds never decrease, except where the contexts end. So the *first* and the *last*
+# row of a block suffice to classify a tile of keys:
 
 # %%
 lessons.source(
@@ -88,7 +88,7 @@ lessons.source(
 # %% [markdown]
 # - A tile that no row sees is neither loaded nor multiplied.
 # - A tile that all rows see whole is not masked.
-# - Only a tile that the mask *cuts* is masked: a row's part is a 64-bit word, and each element tests one bit.
+# - Only a tile that the mask *cuts* is masked: a 64-bit word per row has a bit for each key, which its element tests.
 #
 # In the loop `seen.from` finds the next tile, while the tile before is being loaded:
 
@@ -133,8 +133,8 @@ lessons.source(
 # %% [markdown]
 # ## Registers
 #
-# The tiles need all registers. Kept through the main loop, the mask's parameters would take a dozen of them. So in
-# the few tiles that are cut, the kernel *recomputes* them: a few loads that hit the cache.
+# The tiles need all registers. The mask's parameters would take a dozen of them during the whole main loop. So the
+# kernel *recomputes* them in the few tiles that are cut: a few loads that hit the cache.
 
 # %%
 lessons.source("h2_masks", "const auto bits = [&] {", "silu(s, s, problem.alpha);")
@@ -142,8 +142,8 @@ lessons.source("h2_masks", "const auto bits = [&] {", "silu(s, s, problem.alpha)
 # %% [markdown]
 # ## What it costs, and what it bought
 #
-# These are TFLOP/s on an H200 in bf16, over the pairs that the mask shows. A rung that computed hidden tiles would be
-# slower in this table, not faster:
+# These are TFLOP/s on an H200 in bf16. Only pairs that the mask shows are counted, so a rung that computes hidden tiles
+# is slower in this table, not faster:
 
 # %%
 lessons.measured_hstu(["h1_silu", "h2_masks"])

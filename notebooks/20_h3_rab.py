@@ -146,8 +146,8 @@ class Recommender(nn.Module):
 
 
 # %% [markdown]
-# The log of clicks is made up. Each of 12 users goes round all items in steps of one length, between 1 and 4: the
-# next click follows from the last two. The logs have 6 to 39 clicks.
+# The log of clicks is made up. Each of 12 users cycles through all items, with a step between 1 and 4 that stays the
+# same: the next click follows from the last two. The logs have 6 to 39 clicks.
 
 
 # %%

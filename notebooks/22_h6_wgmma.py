@@ -67,9 +67,9 @@ lessons.source("h6_wgmma", "const Visit visit = look_at(mask, first, last, key);
 #
 # ## Where a sequence ends
 #
-# A TMA box has a fixed height. The last box of a sequence reaches into the next sequence of the tensor. Foreign
-# *keys* would do no harm: their weights are masked to 0. Foreign *values* would: 0 times infinity or NaN is NaN, and
-# another user's rows may hold either. TMA reads zeros past the end of the tensor, but not past the end of a sequence.
+# A TMA box has a fixed height. The last box of a sequence reaches into the next sequence of the tensor. Loading *keys*
+# of that sequence would do no harm: their weights are masked to 0. Loading its *values* would: 0 times infinity or NaN
+# is NaN, and another user's rows may hold either. TMA reads zeros past the end of the tensor, but not past the end of a sequence.
 #
 # The solution is to put the token dimension into the tensor map *twice*, with the same stride. Row r of a sequence of
 # n tokens that begins at token f gets two coordinates:

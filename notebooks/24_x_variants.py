@@ -105,7 +105,7 @@ lessons.source("x2_window", "key = first_key(p, max(row, 0));", "end = end_key(p
 
 # %% [markdown]
 # A row may see no key at all: with more queries than keys, the first rows lie before key 0. Such a row has o = 0 and lse = -inf,
-# and its gradients are 0. The backward pass turns the window round: key j is seen by the queries j - right to j + left.
+# and its gradients are 0. The backward pass inverts the window: key j is seen by the queries j - right to j + left.
 
 # %%
 # %exercise x2b_tiles
@@ -194,8 +194,6 @@ lessons.after("special_function_cycles", lambda: 4 * 64 * 80 * 128 / 4096)
 lessons.measured_options(["x2_window", "x3_sink", "x4_softcap", "x1_varlen"])
 
 # %% [markdown]
-# **What is left:** narrow windows. With a window of (127, 0), the rungs reach about 0.15 of v12c's causal speed.
-#
 # The gradient needs the slope of tanh, $1 - T^2$ with $T = \tanh(s / c)$. But no register is free to keep T until
 # then.
 
@@ -290,6 +288,8 @@ print("keys of the sequence without queries:", key.grad[150:157].abs().max().ite
 print("another sequence's keys:", round(key.grad[:150].abs().max().item(), 2))
 
 # %% [markdown]
+# **What is left:** narrow windows. With a window of (127, 0), the rungs reach about 0.15 of v12c's causal speed.
+#
 # **Practise:** `ladder exercise start x2_tiles`, then `x2b_tiles`, `x3_start`, `x3b_delta`, `x4_cap`, `x4b_slope` and `x1_corner`.
 # **Read on:** the READMEs of [x1](../stages/x1_varlen/README.md), [x2](../stages/x2_window/README.md),
 # [x3](../stages/x3_sink/README.md) and [x4](../stages/x4_softcap/README.md), and of their gradients,
