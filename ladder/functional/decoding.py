@@ -19,6 +19,9 @@ from ladder.functional.runs import AUTO, Choice, Run, lies_in_rows, option_words
 from ladder.operations import DecodingProblem, check_lengths, problem_of_cache
 from ladder.stages import parse_options
 
+#: Tensors in the order of :data:`_INPUTS`.
+_Tensors = tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+
 
 def decode_attention(
     query: Tensor,
@@ -33,6 +36,8 @@ def decode_attention(
     window_size: tuple[int, int] = (-1, -1),
     softcap: float | None = None,
     sinks: Tensor | None = None,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
     k_new: Tensor | None = None,
     v_new: Tensor | None = None,
     check: bool = True,
@@ -56,9 +61,13 @@ def decode_attention(
     query sees is not read. (-1, -1), the default, is no window. ``softcap`` and ``sinks`` (H) are those of
     :func:`ladder.attention`; a sequence without keys then has lse = sink.
 
-    ``k_new`` and ``v_new`` (B, Hkv, N, d) are the keys and values of the queries' own tokens. They are first
-    stored in the caches, as the last N of the ``seqused_k[b]`` keys of each sequence, by torch, without
-    waiting for the GPU; a captured graph stores those of its replay.
+    The caches may be in torch.float8_e4m3fn. Then the keys of a kv head are ``k_descale[head]`` times those
+    of its cache, and its values ``v_descale[head]`` times, with both (Hkv) in fp32. Rungs for such caches
+    take no num_splits, window, softcap or sinks.
+
+    ``k_new`` and ``v_new`` (B, Hkv, N, d), in the caches' dtype, are the keys and values of the queries' own
+    tokens. They are first stored in the caches, as the last N of the ``seqused_k[b]`` keys of each sequence,
+    by torch, without waiting for the GPU; a captured graph stores those of its replay.
 
     The caches may have strides, and are never copied: rows are contiguous and begin at multiples of 16 bytes
     from each other, and heads at multiples of a row or of 64 elements. A cache (B, M, Hkv, d) is passed as
@@ -77,7 +86,8 @@ def decode_attention(
     it does not have; :class:`UnsupportedProblem` for what no rung computes.
     """
     if torch.is_grad_enabled() and any(
-        getattr(tensor, "requires_grad", False) for tensor in (query, k_cache, v_cache, sinks, k_new, v_new)
+        getattr(tensor, "requires_grad", False)
+        for tensor in (query, k_cache, v_cache, sinks, k_descale, v_descale, k_new, v_new)
     ):
         raise UnsupportedProblem(
             "a tensor requires a gradient, and decoding has none",
@@ -85,7 +95,7 @@ def decode_attention(
         )
     splits = 0 if num_splits is None else num_splits
     window = tuple(window_size) if isinstance(window_size, list) else window_size
-    tensors = (query, k_cache, v_cache, seqused_k, block_table, sinks)
+    tensors = (query, k_cache, v_cache, seqused_k, block_table, sinks, k_descale, v_descale)
     words = option_words(options) if options else ""
     # While torch.compile traces, only call an operator; it checks its arguments when it runs.
     if torch.compiler.is_compiling():
@@ -101,22 +111,20 @@ def decode_attention(
 
 
 def _decode(
-    tensors: tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None],
+    tensors: _Tensors,
     k_new: Tensor | None,
     v_new: Tensor | None,
     given: tuple[Any, ...],
     check: bool,
 ) -> tuple[Tensor, Tensor]:
-    query, k_cache, v_cache, seqused_k, block_table, sinks = tensors
+    query, k_cache, v_cache, seqused_k, block_table, *rows = tensors
     if k_new is not None or v_new is not None:
         _require_new(query, k_cache, k_new, v_new)
     kind = kind_of(tensors, *given)
     found = _runs.get(kind)
     if found is None:
         is_causal, scale, splits, window, softcap, stage, arch, words = given
-        problem = problem_of_cache(
-            query, k_cache, v_cache, seqused_k, block_table, is_causal, scale, splits, window, softcap, sinks
-        )
+        problem = problem_of_cache(*tensors[:5], is_causal, scale, splits, window, softcap, *rows)
         for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
             _require_rows(name, cache)
         if check:
@@ -130,12 +138,12 @@ def _decode(
     if k_new is not None and v_new is not None:
         _append(k_cache, k_new, seqused_k, block_table)
         _append(v_cache, v_new, seqused_k, block_table)
-    row = None if sinks is None else sinks.contiguous()
-    o, lse = found[1](query.contiguous(), k_cache, v_cache, seqused_k, block_table, row)
+    contiguous = (None if row is None else row.contiguous() for row in rows)
+    o, lse = found[1](query.contiguous(), *tensors[1:5], *contiguous)
     return o, lse
 
 
-_INPUTS = ("q", "k_cache", "v_cache", "seqused_k", "block_table", "sinks")
+_INPUTS = ("q", "k_cache", "v_cache", "seqused_k", "block_table", "sinks", "k_descale", "v_descale")
 _runs: Kept[tuple[DecodingProblem, Run]] = Kept(1024)
 #: Lengths and tables that have been checked, so that no other tensor can have their identity.
 _checked: Kept[tuple[Tensor, Tensor | None]] = Kept(64)
@@ -162,6 +170,8 @@ def _append(cache: Tensor, new: Tensor, seqused_k: Tensor, block_table: Tensor |
     if block_table is not None:
         place = block_table.gather(1, row // cache.shape[2]).long()
         row = row % cache.shape[2]
+    if cache.itemsize == 1:  # torch stores few dtypes of 8 bits by index
+        cache, new = cache.view(torch.uint8), new.view(torch.uint8)
     cache[place, :, row] = new.transpose(1, 2)
 
 
@@ -197,6 +207,7 @@ def _require_rows(name: str, cache: Tensor) -> None:
         )
 
 
+_OTHERS = "Tensor seqused_k, Tensor? block_table, Tensor? sinks, Tensor? k_descale, Tensor? v_descale"
 _CHOICES = (
     "bool is_causal, float? scale, int num_splits, int[] window_size, float? softcap, bool check, str stage, "
     "str arch, str options) -> (Tensor o, Tensor lse)"
@@ -205,7 +216,7 @@ _CHOICES = (
 
 def _run(*arguments: Any) -> tuple[Tensor, Tensor]:
     """:func:`_run_appending` without new keys and values."""
-    return _run_appending(*(*arguments[:6], None, None, *arguments[6:]))
+    return _run_appending(*(*arguments[:8], None, None, *arguments[8:]))
 
 
 def _run_appending(
@@ -215,6 +226,8 @@ def _run_appending(
     seqused_k: Tensor,
     block_table: Tensor | None,
     sinks: Tensor | None,
+    k_descale: Tensor | None,
+    v_descale: Tensor | None,
     k_new: Tensor | None,
     v_new: Tensor | None,
     is_causal: bool,
@@ -231,7 +244,7 @@ def _run_appending(
 
     ``options`` is ``NAME=VALUE,...``.
     """
-    tensors = (query, k_cache, v_cache, seqused_k, block_table, sinks)
+    tensors = (query, k_cache, v_cache, seqused_k, block_table, sinks, k_descale, v_descale)
     given = (is_causal, scale, num_splits, tuple(window_size), softcap, stage, arch, options)
     return _decode(tensors, k_new, v_new, given, check)
 
@@ -251,13 +264,12 @@ def _operator(name: str, run: Any, arguments: str, changed: tuple[str, ...]) -> 
 decoding_operator = _operator(
     "decode_attention",
     _run,
-    "Tensor query, Tensor k_cache, Tensor v_cache, Tensor seqused_k, Tensor? block_table, Tensor? sinks",
+    f"Tensor query, Tensor k_cache, Tensor v_cache, {_OTHERS}",
     (),
 )
 appending_operator = _operator(
     "decode_attention_append",
     _run_appending,
-    "Tensor query, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor seqused_k, Tensor? block_table, "
-    "Tensor? sinks, Tensor? k_new, Tensor? v_new",
+    f"Tensor query, Tensor(a!) k_cache, Tensor(b!) v_cache, {_OTHERS}, Tensor? k_new, Tensor? v_new",
     ("k_cache", "v_cache"),
 )

@@ -14,6 +14,8 @@ from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.functional import decoding
 from ladder.functional.kept import Kept
 
+CACHES = ("k_cache", "v_cache")
+
 
 def inputs(
     batch: int = 2, heads: int = 4, kv_heads: int = 2, q_len: int = 1, keys: int = 96, d: int = 64
@@ -29,6 +31,16 @@ def inputs(
         "v_cache": draw(batch, kv_heads, keys, d),
         "seqused_k": torch.tensor([keys, 37][:batch], dtype=torch.int32),
     }
+
+
+def in_e4m3(given: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The caches in 8 bits, with a factor per kv head."""
+    factors = {"k": torch.tensor([0.25, 2.0]), "v": torch.tensor([3.0, 0.1])}
+    caches = {
+        name: (given[name].float() / factors[name[0]][:, None, None]).to(torch.float8_e4m3fn)
+        for name in CACHES
+    }
+    return {**given, **caches, "k_descale": factors["k"], "v_descale": factors["v"]}
 
 
 def exact(query: Tensor, k_cache: Tensor, v_cache: Tensor, seqused_k: Tensor) -> Tensor:
@@ -87,6 +99,60 @@ def test_caches_are_taken_as_they_lie() -> None:
         for one in (same, lying):
             o_other, lse_other = ladder.decode_attention(**one)
             assert torch.equal(o, o_other) and torch.equal(lse, lse_other)
+
+
+def values_of(given: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same with the caches' values in float64."""
+    values = {
+        name: given[name].float().double() * given[f"{name[0]}_descale"][:, None, None] for name in CACHES
+    }
+    return {**values, **{name: given[name] for name in ("query", "seqused_k")}}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("q_len", [1, 3])
+def test_caches_of_8_bits(dtype: torch.dtype, q_len: int) -> None:
+    given = in_e4m3(inputs(q_len=q_len))
+    given["query"] = given["query"].to(dtype)
+    o, lse = ladder.decode_attention(**given, is_causal=True)
+    off = float((o.double() - exact(**values_of(given))).abs().max())
+    assert o.dtype == dtype and off < (2e-3 if dtype == torch.float16 else 2e-2)
+    lying = {name: side_by_side(given[name]) for name in CACHES}
+    for same in ({**given, **lying}, {**given, **in_pages_of_8_bits(given)}):
+        o_other, lse_other = ladder.decode_attention(**same, is_causal=True)
+        assert torch.equal(o, o_other) and torch.equal(lse, lse_other)
+
+
+def in_pages_of_8_bits(given: dict[str, Tensor]) -> dict[str, Tensor]:
+    bits = {name: given[name].view(torch.uint8) for name in CACHES}
+    paged = in_pages({**given, **bits}, 16)
+    return {**paged, **{name: paged[name].view(torch.float8_e4m3fn) for name in CACHES}}
+
+
+def test_new_keys_of_8_bits() -> None:
+    given = in_e4m3(inputs())
+    whole, _ = ladder.decode_attention(**given)
+    new = {}
+    for name in CACHES:
+        cache = given[name].view(torch.uint8)
+        new[f"{name[0]}_new"] = torch.stack([cache[0, :, 95:], cache[1, :, 36:37]]).view(torch.float8_e4m3fn)
+        cache[0, :, 95], cache[1, :, 36] = 0x7F, 0x7F  # NaN
+    assert torch.equal(ladder.decode_attention(**given, **new)[0], whole)
+
+
+def test_queries_may_be_larger_than_f16_holds() -> None:
+    """In bf16, while a row's logits stay the same."""
+    given = in_e4m3(inputs())
+    given["query"] = given["query"].bfloat16()
+    o, _ = ladder.decode_attention(**given, scale=0.125)
+    for power in (100, -100):
+        other = {**given, "query": given["query"] * 2.0**power}
+        assert torch.equal(ladder.decode_attention(**other, scale=0.125 * 2.0**-power)[0], o)
+
+
+def test_no_rung_takes_variants_of_caches_of_8_bits() -> None:
+    with pytest.raises(UnsupportedProblem, match="takes no softcap"):
+        ladder.decode_attention(**in_e4m3(inputs()), softcap=1.0)
 
 
 def test_no_keys() -> None:
@@ -150,6 +216,14 @@ def table(**pages: int) -> dict[str, Any]:
         (wrong(options=[1]), r"options are \[1\]; they must be a mapping"),
         (wrong(sinks=torch.zeros(3)), r"sinks are \(3,\) and query has 4 heads"),
         (wrong(sinks=torch.zeros(4).half()), "sinks are torch.float16"),
+        (
+            wrong(k_descale=torch.ones(2)),
+            "k_descale is of caches in torch.float8_e4m3fn, and .* torch.float16",
+        ),
+        ({**in_e4m3(inputs()), "v_descale": None}, r"v_descale is None; .* need \(2,\), one per kv head"),
+        ({**in_e4m3(inputs()), "k_descale": torch.ones(4)}, r"k_descale is \(4,\), .* it must be \(2,\)"),
+        ({**in_e4m3(inputs()), "k_descale": torch.ones(2).half()}, "k_descale is .*float16 .* torch.float32"),
+        ({**in_e4m3(inputs()), "v_cache": inputs()["v_cache"]}, "v_cache is torch.float16; .* one dtype"),
         (wrong(num_splits=10**6), "num_splits is 1000000; it must be a whole number up to 1,024"),
         (table(b02=6), r"block_table\[0, 2\] is 6; sequence 0 has 96 keys in 3 pages of 32, .* 0 to 5"),
         (table(b10=-1), r"block_table\[1, 0\] is -1"),
@@ -315,7 +389,7 @@ def test_compiled_with_new_keys(compiler: str) -> None:
 
 
 def test_what_torch_asks_of_an_operator() -> None:
-    tensors = (*inputs().values(), None, None)
+    tensors = (*inputs().values(), None, None, None, None)
     new = torch.ones(2, 2, 1, 64).half()
     choices = (False, None, 0, (-1, -1), None, True, "auto", "", "")
     asked = ("test_schema", "test_faketensor")

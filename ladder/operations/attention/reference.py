@@ -29,6 +29,9 @@ lse) and A_j = |scale| sum_x |q_x k_jx|:
   most 10 roundings of lse_P and of the maximum, 8 of log(n), and 10 others, by which the weights of all keys
   of the part err. As s_j <= lse_P <= lse, |lse_P| is at most |s_j| + |lse|, so merging adds u (10 |s_j| + 10
   |lse| + 8 log(n) + 10) to e_j. Each part has a key at least, so sums over parts are among those over keys.
+* Keys and values may have a factor per head, and elements of 8 bits. The factor of the keys is one more
+  rounding of s_j, which adds u |s_j| to e_j, and that of the values one of o, u |o_x|. As f16 holds the
+  elements exactly, weights may be in f16 for tensors in bf16, too: then w below is that of f16.
 * o is a sum over keys of weights times v, divided by l. Errors f_j of the weights that enter both sums
   contribute p_j (f_j - sum_i p_i f_i), which vanishes if one key has all the weight. So with c_j = e_j + E -
   2 p_j e_j, and r_j = u_T max(1, 2 - 2 p_j) for weights rounded to 16 bits before or after they are summed,
@@ -138,8 +141,9 @@ def _bounds(rows: Rows, products: Tensor, dtype: torch.dtype) -> tuple[Tensor, f
         return torch.minimum(DEVIATIONS * a.norm(dim=-1, keepdim=True), a @ rows.v.abs())
 
     c, r = e_j + e - 2 * p * e_j, rounding * (2 - 2 * p).clamp_min(1)
-    o_bounds = sums(p * (c + r)) + 2 * truncation * n * U * sums(p) + (g + rounding + 8 * U) * o.abs()
+    last = g + rounding + (9 if rows.scaled else 8) * U
+    o_bounds = sums(p * (c + r)) + 2 * truncation * n * U * sums(p) + last * o.abs()
     seen = (rows.s > -math.inf).double()
-    small = F16_SUBNORMAL if dtype == torch.float16 else n * SMALLEST
+    small = F16_SUBNORMAL if dtype == torch.float16 or rows.scaled else n * SMALLEST
     o_bounds += small * (1 + sums(seen) * torch.exp(m - rows.finite_lse))
     return o_bounds, largest(lse_bounds)

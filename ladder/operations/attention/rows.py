@@ -29,7 +29,7 @@ DEVIATIONS = 7.0
 class Rows:
     """Query rows of some kv heads in float64: q (h, n, d), k and v (h, M, d), logits s (h, n, M), -inf where
     masked; and where there are sinks, that of each row (h, n, 1). If ``merged``, a kernel may compute the
-    keys in parts.
+    keys in parts. If ``scaled``, k and v are products of a factor per head and elements of 8 bits.
 
     The rows of all query heads that read a kv head follow each other; heads are numbered across the batch.
     """
@@ -44,6 +44,7 @@ class Rows:
     softcap: float | None
     sink: Tensor | None
     merged: bool
+    scaled: bool
 
     def of(self, tensor: Tensor) -> Tensor:
         """The part (h, n, ...) of a tensor (B, H, N, ...), which it shares memory with."""
@@ -85,7 +86,8 @@ class Rows:
         """e_j (h, n, M), from 5/4 t d u A_j or what stands for it, and the m or lse that is subtracted."""
         sizes = self.s.abs().nan_to_num(posinf=0)
         of_tanh = 0.0 if self.softcap is None else TANH_ERROR
-        errors = of_products + of_tanh * sizes + U * (6 * sizes + 6 * others.abs() + 4)
+        roundings = 7 if self.scaled else 6
+        errors = of_products + of_tanh * sizes + U * (roundings * sizes + 6 * others.abs() + 4)
         if not self.merged:
             return errors
         return errors + U * (10 * sizes + 10 * self.finite_lse.abs() + 8 * self.n.log() + 10)
@@ -119,9 +121,10 @@ def query_rows(
     softcap: float | None = None,
     sinks: Tensor | None = None,
     merged: bool = False,
+    scaled: bool = False,
 ) -> Iterator[Rows]:
     """Yields all query rows, in chunks that fit into memory; the arguments are those of a problem, and
-    whether its keys may be computed in parts, which are ``merged``.
+    ``merged`` and ``scaled`` those of :class:`Rows`.
     """
     kv_heads, kv_len, q_len = k.shape[0] * k.shape[1], k.shape[2], q.shape[2]
     rows = q.shape[0] * q.shape[1] // kv_heads * q_len
@@ -144,4 +147,4 @@ def query_rows(
             if end < kv_len:
                 s.masked_fill_(keys >= queries[part, None] + end, -math.inf)
             sink = None if of_rows is None else of_rows[heads, part].double()
-            yield Rows(heads, part, kv_heads, q64, k64, v64, s, softcap, sink, merged)
+            yield Rows(heads, part, kv_heads, q64, k64, v64, s, softcap, sink, merged, scaled)

@@ -5,11 +5,11 @@ The limit of an element is several times its usual error, so a kernel that round
 little off, stays below the limits of all elements. But roundings are independent, so the errors of all
 elements together have narrow limits (:class:`ladder.operations.base.Spread`). Rounding a number w to 16 bits
 errs by a number that is uniform between -r w and r w, or less: its variance is at most (r w)^2 / 3. r is u_T,
-but in f16 at least 2^-25 / w, as long as that is below 1. r_j is that of the weight before the division by l,
-w_j = exp(s_j - m), and r_o that of o_x. A sum of n products errs by E(n) = u (n / 8 + 2 n^(1/2)) of its
-largest partial sum: tensor cores truncate it in steps of 8 or more, each time towards 0 and by u in the mean,
-and roundings of either sign add up to no more than 2 n^(1/2). So the error of o_x has a standard deviation of
-at most
+but in f16, and for keys and values with factors, at least 2^-25 / w, as long as that is below 1. r_j is that
+of the weight before the division by l, w_j = exp(s_j - m), and r_o that of o_x. A sum of n products errs by
+E(n) = u (n / 8 + 2 n^(1/2)) of its largest partial sum: tensor cores truncate it in steps of 8 or more, each
+time towards 0 and by u in the mean, and roundings of either sign add up to no more than 2 n^(1/2). So the
+error of o_x has a standard deviation of at most
 
     D_x = 3^(-1/2) (sum_j (r_j p_j)^2 (v_jx^2 + o_x^2) + (r_o o_x)^2)^(1/2)
           + |p c'| + E(n) |p| + u (2 n^(1/2) + 8) |o_x|
@@ -109,6 +109,8 @@ class SpreadOfRows:
             return torch.ones_like(w), torch.full(w.shape, -1, device=w.device)
         mantissa, exponent = torch.frexp(w)
         place, coarser = mantissa / self._rounding, torch.ones_like(w)
+        if rows.scaled:
+            coarser = (F16_SUBNORMAL / w).clamp(self._rounding, 1) / self._rounding
         if self._dtype == torch.float16:
             place = torch.where(exponent <= _F16_SUBNORMAL_EXPONENT, w / (2 * F16_SUBNORMAL), place)
             coarser = (F16_SUBNORMAL / w).clamp(self._rounding, 1) / self._rounding

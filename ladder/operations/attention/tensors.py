@@ -29,9 +29,11 @@ def check_tensors(
     v: Tensor,
     dimensions: str,
     names: tuple[str, str, str] = ("query", "key", "value"),
+    kv_dtype: torch.dtype | None = None,
 ) -> str:
     """Checks that three tensors with these ``names`` go together, each of these ``dimensions``; returns their
-    dtype's name. Raises :class:`InvalidProblem` and :class:`UnsupportedProblem`.
+    dtype's name. The last two may have a ``kv_dtype`` of their own. Raises :class:`InvalidProblem` and
+    :class:`UnsupportedProblem`.
     """
     dtypes = {dtype: name for name, dtype in TORCH_DTYPES.items()}
     for name, tensor in zip(names, (q, k, v), strict=True):
@@ -46,6 +48,10 @@ def check_tensors(
             raise InvalidProblem(
                 f"{name} is on {tensor.device} and query on {q.device}; all must be on one device"
             )
+        if kv_dtype is not None and tensor is not q:
+            if tensor.dtype != kv_dtype:
+                raise InvalidProblem(f"{name} is {tensor.dtype}; {names[1]} and {names[2]} have one dtype")
+            continue
         if tensor.dtype not in dtypes:
             known = ", ".join(str(dtype) for dtype in dtypes)
             raise UnsupportedProblem(f"{name} is {tensor.dtype}; it must be one of {known}")

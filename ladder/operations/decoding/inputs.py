@@ -1,4 +1,9 @@
-"""Inputs of a decoding problem: what a sequence does not have is NaN, and its place in a table is no page."""
+"""Inputs of a decoding problem: what a sequence does not have is NaN, and its place in a table is no page.
+
+Keys and values in e4m3 are those of other problems, divided by a factor per kv head and rounded. The largest
+becomes 448, the largest number of e4m3. The values that a stage gets are standard normal except for this
+rounding, by at most 2^-4 of each, which adds less than 0.2% to their deviation.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +18,13 @@ from ladder.operations.decoding.problem import DecodingProblem
 
 #: What the table has where a sequence has no page.
 NO_PAGE = -1
+LARGEST_E4M3 = 448.0
 
 
 def make_inputs(problem: DecodingProblem, device: str = "cpu") -> dict[str, Any]:
     """Makes q, the caches, the lengths and the table of pages, the same on every machine."""
     q, k, v = attention_inputs(problem.attention)
+    scales = [_descale(x) if problem.e4m3 else None for x in (k, v)]
     for b, length in enumerate(problem.all_lengths):
         k[b, :, length:] = torch.nan
         v[b, :, length:] = torch.nan
@@ -25,6 +32,7 @@ def make_inputs(problem: DecodingProblem, device: str = "cpu") -> dict[str, Any]
     if problem.page_size:
         table = block_table(problem)
         k, v = (_to_pages(problem, x, table) for x in (k, v))
+    k, v = (x if scale is None else _in_e4m3(x, scale) for x, scale in zip((k, v), scales, strict=True))
     if problem.strided:
         k, v = wide(k), wide(v)
     inputs = {
@@ -34,8 +42,20 @@ def make_inputs(problem: DecodingProblem, device: str = "cpu") -> dict[str, Any]
         "seqused_k": torch.tensor(problem.all_lengths, dtype=torch.int32),
         "block_table": table,
         "sinks": make_sinks(problem.attention),
+        "k_descale": scales[0],
+        "v_descale": scales[1],
     }
     return {name: None if x is None else _moved(x, device) for name, x in inputs.items()}
+
+
+def _descale(x: Tensor) -> Tensor:
+    """The factor per kv head (Hkv) with which the elements of (B, Hkv, M, d) fit into e4m3."""
+    return x.float().abs().amax((0, 2, 3)) / LARGEST_E4M3
+
+
+def _in_e4m3(x: Tensor, descale: Tensor) -> Tensor:
+    """Keys or values (.., Hkv, .., d), divided by their factors."""
+    return (x.float() / descale[:, None, None]).to(torch.float8_e4m3fn)
 
 
 def _moved(x: Tensor, device: str) -> Tensor:
@@ -77,8 +97,14 @@ def _to_pages(problem: DecodingProblem, x: Tensor, table: Tensor) -> Tensor:
     return pages
 
 
-def keys_of(cache: Tensor, table: Tensor | None, b: int, length: int) -> Tensor:
-    """The keys or values of sequence b, (Hkv, length, d), gathered from its pages if there are any."""
+def keys_of(
+    cache: Tensor, table: Tensor | None, b: int, length: int, descale: Tensor | None = None
+) -> Tensor:
+    """The keys or values of sequence b, (Hkv, length, d), gathered from its pages if there are any; in
+    float64 if they have a factor per kv head.
+    """
+    if descale is not None:
+        return keys_of(cache.float().double(), table, b, length) * descale.double()[:, None, None]
     if table is None:
         return cache[b, :, :length]
     count = -(-length // cache.shape[2])

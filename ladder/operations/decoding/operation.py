@@ -29,6 +29,7 @@ class Decoding(Operation):
         "window": "Int64",
         "softcap": "Float64",
         "sinks": "boolean",
+        "e4m3": "boolean",
     }
     output_names: tuple[str, ...] = ("o", "lse")
     strided: tuple[str, ...] = ("k_cache", "v_cache")
@@ -61,6 +62,7 @@ class Decoding(Operation):
             "window": problem.window,
             "softcap": problem.softcap,
             "sinks": problem.sinks,
+            "e4m3": problem.e4m3,
         }
 
     def title_of(self, row: Mapping[str, Any]) -> str:
@@ -175,6 +177,12 @@ class Decoding(Operation):
         group.add_argument("--window", type=int, metavar="N", help="keys before its own that a query sees")
         group.add_argument("--softcap", type=parse_number, help="the logits' largest size (no limit)")
         group.add_argument("--sinks", action="store_true", default=None, help="a logit of its own per head")
+        group.add_argument(
+            "--e4m3",
+            action="store_true",
+            default=None,
+            help="keys and values in 8 bits, with a factor per head",
+        )
 
     def fields_of(self, options: argparse.Namespace) -> dict[str, Any]:
         given = {
@@ -187,6 +195,7 @@ class Decoding(Operation):
             "window": options.window,
             "softcap": options.softcap,
             "sinks": options.sinks,
+            "e4m3": options.e4m3,
         }
         return {name: value for name, value in given.items() if value is not None}
 
@@ -204,6 +213,7 @@ class Decoding(Operation):
             or problem.is_causal
             or problem.softcap
             or problem.sinks
+            or problem.e4m3
         ):
             return {}  # torch's take none of these
         from ladder.operations.attention.baselines import torch_runs

@@ -41,8 +41,9 @@ class DecodingProblem(AnyProblem):
 
     Without a ``page_size`` the caches are (B, Hkv, M, d). With one, a multiple of :data:`PAGE_STEP`, they are
     pages (pages, Hkv, page_size, d), of which a table names those of each sequence. ``num_splits`` is the
-    number of parts that the keys of each sequence are split into; the stage chooses if it is 0. The other
-    fields are those of :class:`ladder.Problem`.
+    number of parts that the keys of each sequence are split into; the stage chooses if it is 0. With ``e4m3``
+    the caches have elements of 8 bits, and the keys of a kv head are k_descale[head] times those of its
+    cache, its values v_descale[head] times. The other fields are those of :class:`ladder.Problem`.
 
     Raises :class:`InvalidProblem`.
     """
@@ -66,6 +67,7 @@ class DecodingProblem(AnyProblem):
     window: int | None = None
     softcap: float | None = None
     sinks: bool = False
+    e4m3: bool = False
 
     def __post_init__(self) -> None:
         _ = self.attention  # checks what it shares with attention
@@ -151,6 +153,7 @@ class DecodingProblem(AnyProblem):
             "window": self.window is not None,
             "softcap": self.softcap is not None,
             "sinks": self.sinks,
+            "e4m3": self.e4m3,
         }
         return frozenset(name for name, there in names.items() if there)
 
@@ -162,7 +165,7 @@ class DecodingProblem(AnyProblem):
     @property
     def cache_bytes(self) -> int:
         """The bytes of the keys and values that the sequences' queries see: the least that must be read."""
-        item = 4 if self.dtype == "f32" else 2
+        item = 1 if self.e4m3 else 4 if self.dtype == "f32" else 2
         return 2 * sum(self.seen_lengths) * self.num_kv_heads * self.head_dim * item
 
     @property
@@ -184,6 +187,7 @@ class DecodingProblem(AnyProblem):
         words += ["--window", str(self.window)] if self.window is not None else []
         words += ["--softcap", repr(self.softcap)] if self.softcap is not None else []
         words += ["--sinks"] if self.sinks else []
+        words += ["--e4m3"] if self.e4m3 else []
         return shlex.join(words)
 
     def __str__(self) -> str:
@@ -202,6 +206,7 @@ class DecodingProblem(AnyProblem):
             *([f"window {self.window}"] if self.window is not None else []),
             *([f"softcap={self.softcap:g}"] if self.softcap is not None else []),
             *(["sinks"] if self.sinks else []),
+            *(["cache in e4m3"] if self.e4m3 else []),
         ]
         return " ".join(parts)
 

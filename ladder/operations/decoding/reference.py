@@ -1,6 +1,8 @@
 """Decoding in float64, with the bounds of attention whose keys are computed in parts and merged.
 
-See :mod:`ladder.operations.attention.reference`; its ``merged`` adds the errors of a merge.
+See :mod:`ladder.operations.attention.reference`; its ``merged`` adds the errors of a merge, and its
+``scaled`` those of factors of keys and values in e4m3. The inputs are the rounded ones, so the errors of
+rounding them to e4m3 are none of a stage's.
 """
 
 from __future__ import annotations
@@ -34,11 +36,13 @@ def reference(problem: DecodingProblem, inputs: Mapping[str, Any]) -> AttentionR
         if not length:
             continue
         k, v = (
-            torch.stack([keys_of(inputs[name], table, b, length) for b in these])
-            for name in ("k_cache", "v_cache")
+            torch.stack(
+                [keys_of(inputs[f"{x}_cache"], table, b, length, inputs[f"{x}_descale"]) for b in these]
+            )
+            for x in "kv"
         )
         rules = problem.of_sequences(len(these), length).rules
-        found = attention_reference(q[these], k, v, merged=True, sinks=sinks, **rules)
+        found = attention_reference(q[these], k, v, merged=True, scaled=problem.e4m3, sinks=sinks, **rules)
         o[these], lse[these] = found.o, found.lse
         limits[these] = torch.as_tensor(found.limits["o"])
         lse_bound = max(lse_bound, found.lse_bound)

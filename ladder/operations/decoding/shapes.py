@@ -18,7 +18,7 @@ DEFAULT_PROBLEM = DecodingProblem(2, 8, 1, 1000, 64, kv_heads=2)
 #: A layer of Llama 3 8B with 32 sequences.
 DEFAULT_GPU_PROBLEM = DecodingProblem(32, 32, 1, 4096, 128, kv_heads=8)
 
-#: The default problems of ``ladder check``: several splits, one, few keys; several queries; pages.
+#: The default problems of ``ladder check``: several splits, one, few keys; several queries; pages; e4m3.
 CHECK_PROBLEMS = (
     DecodingProblem(2, 4, 1, 1100, 64, kv_heads=2, lengths=(1100, 70)),
     DecodingProblem(2, 4, 3, 200, 64, kv_heads=1, lengths=(190, 0), is_causal=True, num_splits=1),
@@ -27,6 +27,8 @@ CHECK_PROBLEMS = (
     DecodingProblem(
         2, 4, 2, 1300, 64, 2, lengths=(1300, 33), is_causal=True, window=1100, softcap=20.0, sinks=True
     ),
+    DecodingProblem(2, 8, 1, 1100, 64, kv_heads=2, lengths=(1100, 70), e4m3=True),
+    DecodingProblem(2, 4, 3, 300, 128, 1, lengths=(300, 33), is_causal=True, page_size=16, e4m3=True),
 )
 
 #: One sequence, many, lengths that differ, pages; GQA groups of 4 and 8, and no group.
@@ -39,6 +41,8 @@ BENCH_PROBLEMS = (
     DecodingProblem(8, 32, 4, 8192, 128, kv_heads=8, is_causal=True),
     DecodingProblem(8, 32, 1, 8192, 64),
     replace(DEFAULT_GPU_PROBLEM, page_size=64),
+    replace(DEFAULT_GPU_PROBLEM, e4m3=True),
+    replace(DEFAULT_GPU_PROBLEM, page_size=64, e4m3=True),
 )
 
 #: At most one block per SM of an H200 (132) for every rung, so that the hardware's counters are exact.
@@ -51,6 +55,8 @@ CALIBRATION_PROBLEMS = tuple(
         DecodingProblem(2, 8, 3, 500, d, kv_heads=2, num_splits=3, is_causal=True),
         DecodingProblem(1, 8, 1, 1000, d, kv_heads=2),
         DecodingProblem(2, 8, 2, 700, d, kv_heads=2, page_size=16, is_causal=True, lengths=(700, 130)),
+        DecodingProblem(1, 8, 1, 1000, d, kv_heads=2, e4m3=True),
+        DecodingProblem(2, 8, 2, 700, d, 2, page_size=16, is_causal=True, lengths=(700, 130), e4m3=True),
     )
 )
 
@@ -100,6 +106,7 @@ def matrix(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[DecodingProb
             "page_size": (0, 64),
             "is_causal": (True,),
         },
+        {"e4m3": (True,), "page_size": (0, 16, 48, 64), "strided": (False, True)},
     )
     return [_problem(row) for feature in features for row in pairwise({**common, **feature})]
 
@@ -122,9 +129,12 @@ def length_boundaries(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[D
             num_splits=splits,
             is_causal=q_len > 1,
             dtype=dtypes[i % len(dtypes)],
+            e4m3=e4m3,
         )
         for d in head_dims
+        for e4m3 in (False, True)
         for i, (q_len, splits) in enumerate(((1, 0), (3, 0), (1, 1), (2, 3), (1, 20)))
+        if not (e4m3 and splits)
     ]
 
 
@@ -143,7 +153,7 @@ def head_boundaries(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Dec
         for d in head_dims
         for group, kv_heads, q_len in ((15, 2, 1), (2, 3, 8), (17, 1, 1), (31, 1, 1), (4, 2, 8), (5, 2, 7))
     ]
-    return [*found, splits]
+    return [*found, splits, *(replace(one, e4m3=True) for one in (*found, splits))]
 
 
 def page_boundaries(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[DecodingProblem]:
@@ -156,6 +166,8 @@ def page_boundaries(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Dec
     return [
         *(replace(edges, page_size=size, dtype=next(turns)) for size in (16, 32, 64, 128, 256)),
         *(replace(many, page_size=size, dtype=next(turns)) for size in (16, 80)),
+        *(replace(edges, page_size=size, dtype=next(turns), e4m3=True) for size in (16, 32, 80)),
+        *(replace(many, page_size=size, dtype=next(turns), e4m3=True) for size in (16, 80)),
         DecodingProblem(1, 2, 1, 2200, head_dims[0], kv_heads=1, dtype=dtypes[0], page_size=16, num_splits=1),
     ]
 
@@ -182,14 +194,21 @@ def large_problems(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Deco
         DecodingProblem(1, 2, 1, 2**17 + 45, d, kv_heads=1, dtype=dtype, page_size=256),
         DecodingProblem(300, 2, 1, 70, d, lengths=tuple(b % 71 for b in range(300)), dtype=dtype),
         DecodingProblem(2, 300, 1, 40, d, kv_heads=100, dtype=dtype),
-        *(DecodingProblem(1, 4, 2, 2048, d, kv_heads=1, dtype=dtype) for d in head_dims for dtype in dtypes),
+        *(
+            DecodingProblem(1, 4, 2, 2048, d, kv_heads=1, dtype=dtype, e4m3=e4m3)
+            for d in head_dims
+            for dtype in dtypes
+            for e4m3 in (False, True)
+        ),
+        DecodingProblem(1, 2, 1, 2**16 + 45, d, kv_heads=1, dtype=dtype, page_size=16, e4m3=True),
+        DecodingProblem(300, 2, 1, 70, d, lengths=tuple(b % 71 for b in range(300)), dtype=dtype, e4m3=True),
     ]
 
 
 def growing(dtype: str, head_dim: int) -> Iterator[list[DecodingProblem]]:
     """More and more keys, sequences, and heads that share their keys."""
     few = DecodingProblem(1, 2, 1, 140, head_dim, dtype=dtype)
-    for one in (few, replace(few, page_size=16)):
+    for one in (few, replace(few, page_size=16), replace(few, e4m3=True)):
         yield [replace(one, kv_len=64 * n - 3) for n in GROWTH]
         yield [replace(one, batch=n) for n in GROWTH]
         yield [replace(one, heads=n, kv_heads=1) for n in GROWTH]
@@ -221,6 +240,10 @@ def beyond_32_bits(dtype: str, head_dim: int) -> list[Huge]:
     ]
 
 
+def _has_pages(feature: str | None, chance: random.Random) -> bool:
+    return feature == "pages" or (feature == "e4m3" and chance.random() < 0.5)
+
+
 def random_problems(
     seed: int, dtypes: Sequence[str], head_dims: Sequence[int], largest: int
 ) -> Iterator[DecodingProblem]:
@@ -229,7 +252,7 @@ def random_problems(
     while True:
         most = min(largest, 2 ** chance.randint(0, largest.bit_length()))
         kv_heads, batch = chance.randint(1, 2), chance.randint(1, 4)
-        feature = chance.choice((None, "pages", "splits", "variants"))
+        feature = chance.choice((None, "pages", "splits", "variants", "e4m3"))
         is_causal = chance.random() < 0.5
         yield DecodingProblem(
             batch,
@@ -244,9 +267,10 @@ def random_problems(
             inputs=chance.choice(INPUTS),
             strided=chance.random() < 0.3,
             lengths=tuple(chance.randint(0, most) for _ in range(batch)) if chance.random() < 0.7 else None,
-            page_size=16 * chance.choice((1, 2, 4, 5, 16)) if feature == "pages" else 0,
+            page_size=16 * chance.choice((1, 2, 4, 5, 16)) if _has_pages(feature, chance) else 0,
             num_splits=chance.randint(1, 12) if feature == "splits" else 0,
             window=chance.randint(0, most) if feature == "variants" and is_causal else None,
             softcap=chance.choice((None, 5.0, 50.0)) if feature == "variants" else None,
             sinks=feature == "variants" and chance.random() < 0.5,
+            e4m3=feature == "e4m3",
         )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ladder.errors import InvalidProblem, UnsupportedProblem
-from ladder.operations.attention.tensors import check_sinks, check_tensors
+from ladder.operations.attention.tensors import check_sinks, check_tensors, require_strided
 from ladder.operations.decoding.problem import DecodingProblem, check_length, check_page_size, check_splits
 from ladder.operations.hstu.mask import check_window
 from ladder.operations.hstu.tensors import check_integers
@@ -26,13 +26,19 @@ def problem_of_cache(
     window_size: tuple[int, int] = (-1, -1),
     softcap: float | None = None,
     sinks: Tensor | None = None,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
 ) -> DecodingProblem:
     """Derives the problem of q (B, H, N, d) and caches, whose lengths are not read: M is what the cache of a
     sequence holds, or as many pages as the table has for each.
 
     Raises :class:`InvalidProblem` and :class:`UnsupportedProblem`.
     """
-    dtype = check_tensors(q, k_cache, v_cache, _CACHE, ("query", "k_cache", "v_cache"))
+    e4m3 = torch.float8_e4m3fn in {getattr(cache, "dtype", None) for cache in (k_cache, v_cache)}
+    kv_dtype = torch.float8_e4m3fn if e4m3 else None
+    dtype = check_tensors(q, k_cache, v_cache, _CACHE, ("query", "k_cache", "v_cache"), kv_dtype)
+    for name, descale in (("k_descale", k_descale), ("v_descale", v_descale)):
+        _check_descale(name, descale, k_cache, e4m3)
     if not isinstance(is_causal, bool):
         raise InvalidProblem(f"is_causal is {is_causal!r}; it must be True or False")
     check_splits(num_splits)
@@ -78,7 +84,27 @@ def problem_of_cache(
         window=left if left >= 0 else None,
         softcap=softcap,
         sinks=sinks is not None,
+        e4m3=e4m3,
     )
+
+
+def _check_descale(name: str, descale: Tensor | None, cache: Tensor, e4m3: bool) -> None:
+    """Raises :class:`InvalidProblem` unless caches in e4m3 have an fp32 number per head, and others none."""
+    if descale is None and not e4m3:
+        return
+    heads = cache.shape[1]
+    if not e4m3:
+        raise InvalidProblem(f"{name} is of caches in torch.float8_e4m3fn, and k_cache is {cache.dtype}")
+    if not isinstance(descale, Tensor):
+        raise InvalidProblem(
+            f"{name} is {descale!r}; caches in torch.float8_e4m3fn need ({heads},), one per kv head"
+        )
+    require_strided(**{name: descale})
+    if descale.shape != (heads,) or descale.dtype != torch.float32 or descale.device != cache.device:
+        raise InvalidProblem(
+            f"{name} is {tuple(descale.shape)}, {descale.dtype} on {descale.device}; it must be ({heads},), "
+            f"torch.float32 on {cache.device}"
+        )
 
 
 def check_lengths(

@@ -24,6 +24,8 @@ constexpr int kMostQueries = 8;
 /// Without a block_table the caches are (batch, kv_heads, kv_len, head_dim). With one they are (pages,
 /// kv_heads, page_size, head_dim), and key j of sequence b is row j % page_size of the page block_table[b][j
 /// / page_size].
+///
+/// The caches are in dtype, or in e4m3 with a factor per key/value head, for the rungs that take it.
 struct DecodingProblem {
   const void *q, *k_cache, *v_cache;
   void *o;
@@ -37,7 +39,9 @@ struct DecodingProblem {
   int window;         ///< -1 without
   float softcap;      ///< 0 without
   const float *sinks; ///< (heads), or null
-  DType dtype;
+  /// (kv_heads): the keys are k_descale * k_cache, and so are the values. Null for caches in dtype.
+  const float *k_descale, *v_descale;
+  DType dtype; ///< of q and o
   bool is_causal;
   float scale;
 };

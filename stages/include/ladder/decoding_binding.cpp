@@ -12,6 +12,8 @@ ladder::Launch ladder::bind_launch(Arguments &arguments) {
   arguments.tensor("seqused_k", problem.seqused_k);
   arguments.optional_tensor("block_table", problem.block_table);
   arguments.optional_tensor("sinks", problem.sinks);
+  arguments.optional_tensor("k_descale", problem.k_descale);
+  arguments.optional_tensor("v_descale", problem.v_descale);
   arguments.tensor("o", problem.o, alignment);
   arguments.tensor("lse", problem.lse);
   arguments.strides("k_strides", problem.k_strides);
@@ -39,10 +41,13 @@ ladder::Launch ladder::bind_launch(Arguments &arguments) {
                                 std::to_string(problem.q_len));
   if ((problem.block_table != nullptr) != (problem.page_size > 0) || problem.page_size % 16 != 0)
     throw std::invalid_argument("page_size must be a multiple of 16 with a block_table, and 0 without");
+  if ((problem.k_descale != nullptr) != (problem.v_descale != nullptr))
+    throw std::invalid_argument("k_descale and v_descale belong together");
+  const int step = problem.k_descale == nullptr ? 8 : 16; // elements of 16 bytes
   for (const Strides *strides : {&problem.k_strides, &problem.v_strides})
-    if (strides->batch % 8 != 0 || strides->head % 8 != 0 || strides->row % 8 != 0 ||
+    if (strides->batch % step != 0 || strides->head % step != 0 || strides->row % step != 0 ||
         strides->row > std::numeric_limits<int>::max())
-      throw std::invalid_argument("keys, heads and sequences must be multiples of 8 elements apart, keys by "
-                                  "less than 2^31");
+      throw std::invalid_argument("keys, heads and sequences must be multiples of 16 bytes apart, keys by "
+                                  "less than 2^31 elements");
   return [problem](cudaStream_t stream) { launch(problem, stream); };
 }

@@ -1,0 +1,439 @@
+// d6_fp8_cache: d3_paged as one launch of persistent blocks, with the same bits in any batch.
+//
+// The keys of a sequence are split into parts whose size depends on its length alone. Blocks take these parts
+// as work items, and the last block to finish a part of some rows merges them, in the order of the keys. So
+// there is one launch, long sequences do not delay it, and no bit of a sequence's output depends on the other
+// sequences, on the order of blocks or on the number of multiprocessors.
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+
+#include "e4m3.h"
+#include "ladder/arrivals.h"
+#include "ladder/decoding.h"
+#include "ladder/dispatch.h"
+#include "ladder/workspace.h"
+#include "tiles/tiles.h"
+
+namespace {
+
+using ladder::DecodingProblem;
+using namespace tiles;
+
+constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
+
+/// m before the first key. It is finite, so that s - m is -inf and not NaN for a row that has seen none.
+constexpr float kLowest = -FLT_MAX;
+
+/// Keys of a part of a tile. They lie in one page.
+constexpr int kPart = 16;
+
+/// Tile sizes for head dimension d and tiles of kRows rows of Q.
+template <int d, int kRows> struct Arrangement {
+  static constexpr int workers = d == 256 ? 2 : 4, threads = 32 * workers;
+  static constexpr int rows = kRows, parts = 2, keys = parts * kPart; // of a worker's tile
+  /// Keys of a product. With 32, more registers would be spilled where O has many.
+  static constexpr int at_once = kRows == 32 || d == 256 ? kPart : keys;
+  static constexpr int step = workers * keys; // keys of the block's tiles
+  static constexpr int buffers = 3;
+  struct KV {
+    SharedTile<e4m3::Two, kPart, d / 2> k[parts], v[parts];
+  };
+  /// A worker's part of 16 rows of O, in its last buffer after its last use.
+  using Partial = SharedTile<float, 16, d>;
+  using Stats = SharedVec<float, rows>;
+  static constexpr int tile_bytes = SharedAllocator::bytes<KV[workers], buffers>;
+  static constexpr int smem_bytes = tile_bytes + SharedAllocator::bytes<Stats, workers>;
+  static_assert(sizeof(Partial) == sizeof(KV));
+};
+
+/// The keys of a sequence are split into parts of kSplit keys, or of a multiple of it if these would be more
+/// than kMostSplits. A warp merges the parts: each lane has the lse of one.
+constexpr int kSplit = 1024, kMostSplits = 32;
+static_assert(kMostSplits <= 32);
+__host__ __device__ inline int keys_of_split(int length) {
+  return (length <= kSplit ? 1 : (length + kSplit * kMostSplits - 1) / (kSplit * kMostSplits)) * kSplit;
+}
+/// The number of parts; a sequence without keys has one.
+__host__ __device__ inline int splits_of(int length) {
+  return length <= kSplit ? 1 : (length + keys_of_split(length) - 1) / keys_of_split(length);
+}
+/// The most parts of any sequence of up to `length` keys: a shorter sequence may have more than a longer one.
+__host__ __device__ inline int most_splits(int length) {
+  return min(kMostSplits, (length + kSplit - 1) / kSplit);
+}
+
+/// The outputs of the splits: o (splits, batch, heads, q_len, d) and lse (splits, batch, heads, q_len) in
+/// fp32, each for the keys of its split alone.
+struct Parts {
+  float *o, *lse;
+};
+
+/// A work item: up to kRows rows of one group, whose heads' queries are consecutive rows; and the keys of one
+/// split, `begin` to `end` - 1. `tile_row` is the first of the rows in the group. Items are numbered by
+/// sequence, group, tile of rows and split. After the last item come items without a sequence.
+struct Item {
+  int sequence = -1, tile_number, kv_head, tile_row, split, splits, length, begin = 0, end = 0;
+};
+
+/// An item of a problem.
+template <typename T, int d, int kRows> struct Share : Item {
+  const DecodingProblem &p;
+
+  /// Lane i adds up the items of every 32nd sequence from i on.
+  __device__ static Item find(const DecodingProblem &p, int number) {
+    const int items_of_split = p.kv_heads * tiles(p);
+    for (int first = 0; first < p.batch; first += 32) {
+      const int own = first + lane_id() < p.batch ? p.seqused_k[first + lane_id()] : -1;
+      const int items = own < 0 ? 0 : splits_of(own) * items_of_split;
+      int end_item = items;
+      for (int distance = 1; distance < 32; distance *= 2) {
+        const int before = __shfl_up_sync(0xffffffffu, end_item, distance);
+        end_item += lane_id() < distance ? 0 : before;
+      }
+      const unsigned after = __ballot_sync(0xffffffffu, number < end_item);
+      if (after == 0) {
+        number -= __shfl_sync(0xffffffffu, end_item, 31);
+        continue;
+      }
+      const int lane = __ffs(after) - 1;
+      number -= __shfl_sync(0xffffffffu, end_item - items, lane);
+      Item found;
+      found.sequence = first + lane;
+      found.length = __shfl_sync(0xffffffffu, own, lane);
+      found.splits = splits_of(found.length);
+      found.split = number % found.splits;
+      found.tile_number = number / found.splits;
+      found.kv_head = found.tile_number / tiles(p);
+      found.tile_row = found.tile_number % tiles(p) * kRows;
+      found.begin = found.split * keys_of_split(found.length);
+      found.end = min(found.length, found.begin + keys_of_split(found.length));
+      return found;
+    }
+    return {};
+  }
+
+  /// The rows of the group, and the tiles that they take.
+  __host__ __device__ static int group_rows(const DecodingProblem &p) {
+    return p.heads / p.kv_heads * p.q_len;
+  }
+  __host__ __device__ static int tiles(const DecodingProblem &p) {
+    return (group_rows(p) + kRows - 1) / kRows;
+  }
+
+  /// The number of rows of q, o and lse, and the number of rows before the first one.
+  __device__ int rows() const { return min(kRows, group_rows(p) - tile_row); }
+  __device__ int64_t first_row() const {
+    return (int64_t(sequence) * p.kv_heads + kv_head) * group_rows(p) + tile_row;
+  }
+  /// The query of a row.
+  __device__ int query(int row) const { return (tile_row + row) % p.q_len; }
+  /// The key after the last one of this split that a query sees.
+  __device__ int end_key(int query) const {
+    return p.is_causal ? min(end, length - p.q_len + query + 1) : end;
+  }
+
+  __device__ GlobalMatrix<const T, d> q() const {
+    return {static_cast<const T *>(p.q) + first_row() * d, rows()};
+  }
+  /// The page of a key, even of an out-of-range key. Without a table, each sequence is a page.
+  __device__ int page(int key) const {
+    if (p.block_table == nullptr)
+      return sequence;
+    return key < end ? p.block_table[int64_t(sequence) * p.table_width + key / p.page_size] : 0;
+  }
+  /// The head's keys, or values, from `key` on, in its page. Rows beyond the split read as zeros.
+  __device__ StridedMatrix<const e4m3::Two, d / 2> tile(const void *cache, const ladder::Strides &strides,
+                                                        int page, int key) const {
+    const int row = p.block_table == nullptr ? key : key % p.page_size;
+    const int64_t offset = page * strides.batch + kv_head * strides.head + row * strides.row;
+    return {static_cast<const e4m3::Two *>(cache) + offset / 2, end - key, int(strides.row / 2)};
+  }
+};
+
+template <typename A, RegisterTile O, RegisterVector Vec>
+__device__ void merge_workers(typename A::Partial (&parts)[A::workers],
+                              typename A::Stats (&stats)[A::workers], O &o, Vec &m, Vec &l);
+template <typename T, int d, int kRows, RegisterTile O, RegisterVector Vec>
+__device__ bool write(const Share<T, d, kRows> &share, const Parts &parts, unsigned *arrivals, O &o, Vec &m,
+                      Vec &l);
+template <typename T, int d, int kWorkers>
+__device__ void merge_tile(const DecodingProblem &p, const Parts &parts, int64_t first_row, int rows,
+                           int splits, int worker);
+
+template <typename T, int d, typename A>
+__global__ void __launch_bounds__(A::threads)
+    attend(const __grid_constant__ DecodingProblem problem, const Parts parts, unsigned *arrivals) {
+  using block = group<A::workers>;
+  using Work = Share<T, d, A::rows>;
+
+  extern __shared__ __align__(128) unsigned char smem[];
+  SharedAllocator allocator(smem);
+  auto &kv_smem = allocator.allocate<typename A::KV[A::workers], A::buffers>();
+  auto &stats = allocator.allocate<typename A::Stats, A::workers>();
+  const int worker = block::warp();
+
+  RegTile<T, A::rows, d> q_given;
+  RegTile<__half, A::rows, d> q;
+  RegTile<__half, A::at_once, d> k;
+  RegTile<__half, A::at_once, d, Layout::col> v;
+  RegTile<float, A::rows, A::at_once> s;
+  RegTile<__half, A::rows, A::at_once> p_16;
+  RegTile<float, A::rows, d> o;
+  typename RegTile<float, A::rows, d>::ColVec m, m_new, rescale, l, scale;
+  int issued, pages; // parts of tiles of an item, and the page of the lane's part among every 32
+  const auto prefetch = [&](const Work &share, int buffer, int key) {
+    if (key < share.end) {
+      if (issued % 32 == 0)
+        pages = share.page(key + lane_id() / 2 * A::step + lane_id() % 2 * kPart);
+      auto &[k, v] = kv_smem[buffer][worker];
+      for (int part = 0; part < A::parts; part++, key += kPart) {
+        const int page = __shfl_sync(0xffffffffu, pages, issued++ % 32);
+        load_async(k[part], share.tile(problem.k_cache, problem.k_strides, page, key));
+        load_async(v[part], share.tile(problem.v_cache, problem.v_strides, page, key));
+      }
+    }
+    async_commit();
+  };
+  const auto load_first = [&](const Work &share) {
+    issued = 0;
+    for (int ahead = 0; ahead < A::buffers - 1; ahead++)
+      prefetch(share, ahead, share.begin + worker * A::keys + ahead * A::step);
+    if (share.sequence >= 0)
+      e4m3::load_ordered(q_given, share.q());
+  };
+  Item next = Work::find(problem, blockIdx.x);
+  load_first(Work{next, problem});
+  for (int number = blockIdx.x + gridDim.x; next.sequence >= 0; number += gridDim.x) {
+    const Work share{next, problem};
+    next = Work::find(problem, number);
+    e4m3::to_f16(q, scale, q_given);
+    mul(scale, scale, problem.scale * kLog2E * problem.k_descale[share.kv_head]);
+    zero(o);
+    zero(l);
+    fill(m, kLowest);
+
+    int first = share.begin + worker * A::keys;
+    for (int now = 0; first < share.end; first += A::step, now = (now + 1) % A::buffers) {
+      async_wait<A::buffers - 2>();
+      __syncwarp(); // these tiles have arrived, and all lanes have used the last ones
+      prefetch(share, (now + A::buffers - 1) % A::buffers, first + (A::buffers - 1) * A::step);
+
+      const auto &[k_smem, v_smem] = kv_smem[now][worker];
+#pragma unroll 1
+      for (int part = 0; part < A::parts; part += A::at_once / kPart) {
+        const int key = first + part * kPart;
+        // S = Q K^T, scaled so that exp(s) becomes exp2(s); -inf where a row does not see a key.
+        e4m3::load_rows(k, k_smem, part);
+        mma_ABt(s, q, k);
+        mul_row(s, s, scale);
+        if (key + A::at_once > share.end_key(0))
+          keep_before(s, s, [&](int row) { return share.end_key(share.query(row)) - key; }, -INFINITY);
+
+        // P = exp(S - m) with the running maximum m. Sums under the old maximum are rescaled.
+        row_max(m_new, s, m);
+        sub(rescale, m, m_new);
+        exp2(rescale, rescale);
+        mul(l, l, rescale);
+        mul_row(o, o, rescale);
+        copy(m, m_new);
+        sub_row(s, s, m);
+        exp2(s, s);
+        row_sum(l, s, l);
+
+        // O += P V
+        copy(p_16, s);
+        e4m3::load_columns(v, v_smem, part);
+        mma_AB(o, p_16, v, o);
+      }
+    }
+
+    __syncwarp(); // all lanes have used the last tiles
+    // The next item's first tiles and Q are loaded while this one's parts are merged in the last buffer.
+    load_first(Work{next, problem});
+    merge_workers<A>(reinterpret_cast<typename A::Partial(&)[A::workers]>(kv_smem[A::buffers - 1]), stats, o,
+                     m, l);
+    const bool merges = worker == 0 && write(share, parts, arrivals, o, m, l);
+    if (__syncthreads_or(merges))
+      merge_tile<T, d, A::workers>(problem, parts, share.first_row(), share.rows(), share.splits, worker);
+  }
+}
+
+/// Merges the workers' O, m and l into the first worker's.
+template <typename A, RegisterTile O, RegisterVector Vec>
+__device__ void merge_workers(typename A::Partial (&parts)[A::workers],
+                              typename A::Stats (&stats)[A::workers], O &o, Vec &m, Vec &l) {
+  using block = group<A::workers>;
+  Vec other, largest = m;
+  store(stats[block::warp()], m);
+  block::sync();
+  for (int worker = 0; worker < A::workers; worker++) {
+    load(other, stats[worker]);
+    max(largest, largest, other);
+  }
+  sub(m, m, largest);
+  exp2(m, m);
+  mul(l, l, m);
+  mul_row(o, o, m);
+  copy(m, largest);
+  block::sync(); // all have read the maxima, and used their tiles
+  store(stats[block::warp()], l);
+#pragma unroll // otherwise O would be in local memory
+  for (auto &rows : o.pairs) {
+    block::sum_to_first(reinterpret_cast<RegTile<float, 16, O::cols> &>(rows), parts);
+    block::sync();
+  }
+  for (int worker = 1; worker < A::workers; worker++) {
+    load(other, stats[worker]);
+    add(l, l, other); // the first worker's
+  }
+}
+
+/// Stores o and lse: as the result if there is one split, otherwise as a part of it. Returns whether all
+/// parts of these rows are now stored.
+template <typename T, int d, int kRows, RegisterTile O, RegisterVector Vec>
+__device__ bool write(const Share<T, d, kRows> &share, const Parts &parts, unsigned *arrivals, O &o, Vec &m,
+                      Vec &l) {
+  const DecodingProblem &p = share.p;
+  Vec divisor;
+  add(divisor, l, FLT_MIN); // l is 0, or at least 1: so 0 / 0 becomes 0
+  div_row(o, o, divisor);
+  mul(o, o, p.v_descale[share.kv_head]);
+  log(l, l);
+  mul(m, m, kLn2);
+  add(l, l, m);
+  const int64_t all_rows = int64_t(p.batch) * p.heads * p.q_len;
+  if (share.splits == 1) {
+    e4m3::store_ordered(GlobalMatrix<T, d>{static_cast<T *>(p.o) + share.first_row() * d, share.rows()}, o);
+    store(GlobalVec<float>{p.lse + share.first_row(), share.rows()}, l);
+    return false;
+  } else {
+    const int64_t row = share.split * all_rows + share.first_row();
+    e4m3::store_ordered(GlobalMatrix<float, d>{parts.o + row * d, share.rows()}, o);
+    store(GlobalVec<float>{parts.lse + row, share.rows()}, l);
+  }
+  const int64_t tile = int64_t(share.sequence) * p.kv_heads * share.tiles(p) + share.tile_number;
+  return ladder::is_last_arrival(arrivals + tile, share.splits);
+}
+
+/// Reduces a value of each lane; all lanes have the result.
+template <typename F> __device__ float over_warp(float x, F combine) {
+  for (int distance = 16; distance > 0; distance /= 2)
+    x = combine(x, __shfl_xor_sync(0xffffffffu, x, distance));
+  return x;
+}
+
+/// Merges rows of the parts: o = sum of exp(lse_s - lse) o_s over the splits s, in this order, and lse =
+/// log(sum of exp(lse_s)). Called by a warp, for kRows rows or the `rows` that are left. Lane i has the lse
+/// and the weight of split i. The loads of kSplits parts of each row are issued together.
+template <int kRows, int kSplits, typename T, int d>
+__device__ void merge_rows(const DecodingProblem &p, const Parts &parts, int64_t first_row, int rows,
+                           int splits) {
+  constexpr int columns = d / 32; // of a lane
+  struct __align__(columns % 4 == 0 ? 16 : 8) Floats {
+    float x[columns];
+  };
+  const int64_t all_rows = int64_t(p.batch) * p.heads * p.q_len;
+  const auto place = [&](int split, int i) { return split * all_rows + first_row + min(i, rows - 1); };
+  Floats o[kRows] = {}, part[kSplits][kRows];
+  const auto load_parts = [&](int first) {
+#pragma unroll
+    for (int s = 0; s < kSplits; s++)
+#pragma unroll
+      for (int i = 0; i < kRows; i++)
+        part[s][i] = *reinterpret_cast<const Floats *>(parts.o + place(min(first + s, splits - 1), i) * d +
+                                                       lane_id() * columns);
+  };
+  float weights[kRows], largest[kRows], sums[kRows];
+#pragma unroll
+  for (int i = 0; i < kRows; i++)
+    weights[i] = lane_id() < splits ? parts.lse[place(lane_id(), i)] : -INFINITY;
+  load_parts(0); // before the reductions, which wait for lse
+#pragma unroll
+  for (int i = 0; i < kRows; i++) {
+    largest[i] = over_warp(fmaxf(weights[i], kLowest), [](float a, float b) { return fmaxf(a, b); });
+    weights[i] = ladder::ptx::exp2_approx((weights[i] - largest[i]) * kLog2E);
+    sums[i] = over_warp(weights[i], [](float a, float b) { return a + b; });
+  }
+  for (int first = 0; first < splits; first += kSplits) {
+    if (first > 0)
+      load_parts(first);
+#pragma unroll
+    for (int s = 0; s < kSplits; s++)
+      if (first + s < splits)
+#pragma unroll
+        for (int i = 0; i < kRows; i++) {
+          const float weight = __shfl_sync(0xffffffffu, weights[i], first + s);
+          for (int c = 0; c < columns; c++)
+            o[i].x[c] += weight * part[s][i].x[c];
+        }
+  }
+#pragma unroll
+  for (int i = 0; i < kRows; i++) {
+    if (i >= rows)
+      break;
+    const float inverse = 1.f / (sums[i] + FLT_MIN); // the sum is 0, or at least 1
+    T *out = static_cast<T *>(p.o) + (first_row + i) * d + lane_id() * columns;
+    for (int c = 0; c < columns; c += 2)
+      *reinterpret_cast<uint32_t *>(out + c) = pack<T>({o[i].x[c] * inverse, o[i].x[c + 1] * inverse});
+    if (lane_id() == 0)
+      p.lse[first_row + i] = largest[i] + logf(sums[i]);
+  }
+}
+
+/// Merges a tile's rows, which the workers share. They all wait for memory once per batch of loads.
+template <typename T, int d, int kWorkers>
+__device__ void merge_tile(const DecodingProblem &p, const Parts &parts, int64_t first_row, int rows,
+                           int splits, int worker) {
+  constexpr int batch = d == 256 ? 16 : 32; // rows times splits
+  const int own = (rows + kWorkers - 1) / kWorkers;
+  for (int row = worker * own; row < min(rows, (worker + 1) * own); row += 4)
+    if (own == 1)
+      merge_rows<1, batch, T, d>(p, parts, first_row + row, 1, splits);
+    else
+      merge_rows<4, batch / 4, T, d>(p, parts, first_row + row, min(rows, (worker + 1) * own) - row, splits);
+}
+
+/// The number of blocks that run at the same time.
+template <typename A> int slots(const void *kernel) {
+  int device, count, per_multiprocessor;
+  ladder::check(cudaGetDevice(&device), "d6_fp8_cache: device");
+  ladder::check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
+                "d6_fp8_cache: multiprocessors");
+  ladder::check(
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_multiprocessor, kernel, A::threads, A::smem_bytes),
+      "d6_fp8_cache: occupancy");
+  return count * per_multiprocessor;
+}
+
+template <typename T, int d, int kRows> void launch_rows(const DecodingProblem &p, cudaStream_t stream) {
+  using A = Arrangement<d, kRows>;
+  constexpr auto kernel = attend<T, d, A>;
+  ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, A::smem_bytes),
+                "d6_fp8_cache: shared memory");
+  const int64_t tiles = int64_t(p.batch) * p.kv_heads * Share<T, d, kRows>::tiles(p);
+  const int64_t rows = int64_t(p.batch) * p.heads * p.q_len, splits = most_splits(p.kv_len);
+  const ladder::Workspace<float> parts(splits * rows * (d + 1), stream, "d6_fp8_cache: workspace");
+  const ladder::Arrivals arrivals(tiles, stream, "d6_fp8_cache: arrivals");
+  const int blocks = std::min<int64_t>(tiles * splits, slots<A>(reinterpret_cast<const void *>(kernel)));
+  kernel<<<blocks, A::threads, A::smem_bytes, stream>>>(p, {parts.data(), parts.data() + splits * rows * d},
+                                                        arrivals.data());
+  ladder::check(cudaGetLastError(), "d6_fp8_cache: launch");
+}
+
+} // namespace
+
+void ladder::launch(const DecodingProblem &p, cudaStream_t stream) {
+  if (p.k_descale == nullptr)
+    ladder::refuse("d6_fp8_cache needs caches in e4m3, with k_descale and v_descale");
+  if (p.num_splits)
+    ladder::refuse("d6_fp8_cache takes no num_splits: its splits have a fixed size");
+  dispatch_16_bit(p, [&](auto element) {
+    dispatch_head_dim<64, 128, 256>(p, [&](auto d) {
+      if (d < 256 && p.heads / p.kv_heads * p.q_len > 16)
+        launch_rows<decltype(element), d, d == 256 ? 16 : 32>(p, stream);
+      else
+        launch_rows<decltype(element), d, 16>(p, stream);
+    });
+  });
+}
