@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from warp_kernel import LANES, fault_of, kernel_text, lane_address, run
+from warp_kernel import LANES, fault_of, kernel_text, lane_address, lanes, run
 
 from ladder.emulator import FaultError, Module
 
@@ -564,3 +564,22 @@ def test_without_the_mask_the_same_load_is_out_of_bounds() -> None:
     body = "  ld.global.v4.u32 {%r10, %r11, %r12, %r13}, [%rd0];\n"
     with pytest.raises(FaultError, match="16 bytes that no allocation holds"):
         run(body, storage[begin : begin + 3], block=1)
+
+
+def test_system_shared_memory() -> None:
+    """The reserved bytes before a block's own are zero, and usable once it reads their address."""
+    use = """
+  mad.lo.u32 %r21, %r0, 4, %r20;
+  atom.shared.add.u32 %r11, [%r21], %r0;
+  ld.shared.u32 %r10, [%r21];
+"""
+    asked = "mov.u32 %r20, %reserved_smem_offset_1;"
+    assert np.array_equal(lanes(asked + use, shared_bytes=128), LANES)
+    assert fault_of(lanes, "mov.u32 %r20, 0;" + use, shared_bytes=128).kind == "out of bounds"
+
+
+@pytest.mark.parametrize("name", ["begin", "end", "cap", "0", "1"])
+def test_where_system_shared_memory_is(name: str) -> None:
+    """Expects an H200's answers."""
+    expected = {"end": 288, "cap": 1024}.get(name, 0)
+    assert set(lanes(f"mov.u32 %r10, %reserved_smem_offset_{name};", arch="sm_90")) == {expected}

@@ -81,3 +81,14 @@ def fault_of(function: Callable[..., object], *arguments: Any, **settings: Any) 
 def lane_address(base: str, to: str, size: int, scratch: str = "%rd99") -> str:
     """PTX that puts base + size * thread number into a 64-bit register."""
     return f"  mul.wide.u32 {scratch}, %r0, {size};\n  add.u64 {to}, {base}, {scratch};\n"
+
+
+#: PTX that puts the address of this thread's 4 bytes of the first array into %rd10.
+OUT = lane_address("%rd0", "%rd10", 4)
+
+
+def lanes(body: str, *arguments: np.ndarray, block: int = 32, **text: Any) -> np.ndarray:
+    """Runs the body and returns each thread's %r10."""
+    result = np.zeros(block, np.int32)
+    run(OUT + body + "\n  st.global.u32 [%rd10], %r10;", result, *arguments, block=block, **text)
+    return result
