@@ -132,11 +132,12 @@ def test_a_sample_s_cmake_file_becomes_a_program(tmp_path: Path) -> None:
     (folder / "CMakeLists.txt").write_text(
         "add_executable(one one.cu two.cpp)\n"
         "target_link_libraries(one PUBLIC CUDA::cudart CUDA::cublas OpenMP::OpenMP_CXX)\n"
+        "target_compile_features(one PRIVATE cxx_std_17 cuda_std_17)\n"
     )
     checkout = corpus_programs.open_checkout(f"{tmp_path}@abc")
     (program,) = corpus_programs.programs(checkout)
     assert program.sources == ("one.cu", "two.cpp")
-    assert program.flags[1:] == ("--extended-lambda", "-lcublas", "-Xcompiler=-fopenmp")
+    assert program.flags[1:] == ("--extended-lambda", "-lcublas", "-Xcompiler=-fopenmp", "-std=c++17")
 
 
 def test_the_listed_arguments_are_of_programs_once() -> None:
