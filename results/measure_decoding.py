@@ -13,8 +13,9 @@ Contenders: the rungs; torch's scaled_dot_product_attention with enable_gqa by i
 compiled; ``flash_attn_with_kvcache`` of FlashAttention-3 where flash_attn_interface can be imported; and
 FlashInfer's decoding on tensor cores where flashinfer can. Its planning on the host, once per batch, is not
 in its time. A dense cache is to FlashInfer a cache with one page per sequence.
-``d1 unsplit`` is d1_split_kv with num_splits = 1. ``same_bits`` says of the last rung whether the last
-sequence alone has the bits that it has in the batch. Needs a GPU of sm_80 or later, nvcc and a Python with
+``d1 unsplit`` is d1_split_kv with num_splits = 1. ``same_bits`` says of the last rung that takes the case
+whether the last sequence alone has the bits that it has in the batch. Cases in e4m3 have caches of 8 bits,
+with half the bytes. Needs a GPU of sm_80 or later, nvcc and a Python with
 torch, pandas and rich; the package need not be installed.
 """
 
@@ -57,6 +58,7 @@ RUNGS = (
     "d3_paged",
     "d4_one_launch",
     "d5_variants",
+    "d6_fp8_cache",
 )
 LLAMA = DecodingProblem(32, 32, 1, 4096, 128, kv_heads=8, dtype="bf16")
 CASES = {
@@ -74,6 +76,7 @@ CASES = {
     "B32 4k no groups": replace(LLAMA, heads=8),
     "B32 4k groups of 16": replace(LLAMA, heads=128),
 }
+CASES |= {f"{name} e4m3": replace(problem, e4m3=True) for name, problem in CASES.items()}
 #: Those of which all of torch's and others' are measured.
 COMPARED = ("B32 4k", "B1 128k", "B8 8k")
 #: The bytes that calls on different caches read together: four times the L2 cache of an H200.
@@ -110,12 +113,21 @@ def _inputs(problem: DecodingProblem, seed: int) -> dict[str, Any]:
     shapes = operation.input_shapes(problem)
     if problem.page_size:
         assert shapes["k_cache"][0] == page_count(problem)
+    kv_dtype = torch.float8_e4m3fn if problem.e4m3 else torch.bfloat16
     return {
-        **{name: draw(shapes[name]) for name in ("q", "k_cache", "v_cache")},
+        "q": draw(shapes["q"]),
+        **{name: draw(shapes[name]).to(kv_dtype) for name in ("k_cache", "v_cache")},
         "seqused_k": torch.tensor(problem.all_lengths, dtype=torch.int32, device="cuda"),
         "block_table": block_table(problem).cuda() if problem.page_size else None,
         "sinks": None,
+        **{name: _descale(problem, generator) for name in ("k_descale", "v_descale")},
     }
+
+
+def _descale(problem: DecodingProblem, generator: torch.Generator) -> Tensor | None:
+    if not problem.e4m3:
+        return None
+    return torch.rand(problem.num_kv_heads, generator=generator, device="cuda") + 0.5
 
 
 class Rungs:
@@ -124,8 +136,9 @@ class Rungs:
     def __init__(self, problems: list[DecodingProblem]) -> None:
         here = get_backend("cuda")
         ladder = discover()
+        suiting = {name: [*filter(ladder[name].suits, problems)] for name in RUNGS}
         self.stages: dict[str, Stage] = {
-            name: ladder[name].narrowed([*filter(ladder[name].suits, problems)]) for name in RUNGS
+            name: ladder[name].narrowed(taken) for name, taken in suiting.items() if taken
         }
         targets = {name: here.target(stage, None) for name, stage in self.stages.items()}
         options = {name: stage.chosen_options({}) for name, stage in self.stages.items()}
@@ -158,24 +171,24 @@ class Rungs:
             if stage.suits(case.problem):
                 yield name, self.call(name, case)
         unsplit = replace(case.problem, num_splits=1)
-        if self.stages[RUNGS[0]].suits(unsplit):
+        if RUNGS[0] in self.stages and self.stages[RUNGS[0]].suits(unsplit):
             yield "d1 unsplit", self.call(RUNGS[0], Case(unsplit, case.copies))
 
-    def has_same_bits(self, case: Case) -> bool:
-        """Whether the last rung's o of the last sequence alone has the bits that it has in the batch."""
+    def has_same_bits(self, name: str, case: Case) -> bool:
+        """Whether a rung's o of the last sequence alone has the bits that it has in the batch."""
         problem, copy = case.problem, case.copies[0]
-        whole = self.call(RUNGS[-1], case)(0)[-1:].clone()
+        whole = self.call(name, case)(0)[-1:].clone()
         one = replace(problem, batch=1, lengths=None if problem.lengths is None else problem.lengths[-1:])
         cache = slice(None) if problem.page_size else slice(-1, None)
         alone = {
+            **copy,
             "q": copy["q"][-1:],
             "k_cache": copy["k_cache"][cache],
             "v_cache": copy["v_cache"][cache],
             "seqused_k": copy["seqused_k"][-1:],
             "block_table": None if copy["block_table"] is None else copy["block_table"][-1:],
-            "sinks": None,
         }
-        return torch.equal(whole, self.call(RUNGS[-1], Case(one, [alone]))(0))
+        return torch.equal(whole, self.call(name, Case(one, [alone]))(0))
 
 
 def read_only(case: Case) -> tuple[Call, int]:
@@ -200,8 +213,10 @@ def read_only(case: Case) -> tuple[Call, int]:
 
 
 def peers(case: Case, flex: bool) -> Iterator[tuple[str, Call]]:
-    """torch's attention, by backend, for dense caches of equal lengths; the others for all."""
+    """torch's attention, by backend, for dense caches of equal lengths; the others for all of 16 bits."""
     problem, copies = case.problem, case.copies
+    if problem.e4m3:
+        return
     if not problem.page_size and problem.lengths is None and problem.q_len == 1:
         backends = (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION)
         for backend in backends:
@@ -318,7 +333,8 @@ def error(case: Case, o: Tensor) -> float:
     problem, copy = case.problem, case.copies[0]
     length, group = problem.all_lengths[0], problem.heads // problem.num_kv_heads
     k, v = (
-        keys_of(copy[name], copy["block_table"], 0, length)[0].double() for name in ("k_cache", "v_cache")
+        keys_of(copy[f"{x}_cache"], copy["block_table"], 0, length, copy[f"{x}_descale"])[0].double()
+        for x in "kv"
     )
     s = copy["q"][0, :group].double() @ k.T * problem.softmax_scale
     if problem.is_causal:
@@ -336,7 +352,8 @@ def measured(name: str, rungs: Rungs, where: dict[str, str], flex: bool) -> list
     del read
     torch.cuda.empty_cache()
     problem = get_operation("decoding").row(case.problem)
-    same = {"same_bits": rungs.has_same_bits(case)}
+    last = [rung for rung, stage in rungs.stages.items() if stage.suits(case.problem)][-1]
+    same = {"same_bits": rungs.has_same_bits(last, case)}
     found = [("read only", read_us, math.nan)]
     for contender, call in [*rungs.calls(case), *peers(case, flex)]:
         try:
@@ -357,7 +374,7 @@ def measured(name: str, rungs: Rungs, where: dict[str, str], flex: bool) -> list
             "tb_per_s": size / time_us * 1e-6,
             "of_read": read_us / time_us,
             "error": off,
-            **(same if contender == RUNGS[-1] else {}),
+            **(same if contender == last else {}),
         }
         for contender, time_us, off in found
     ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -80,7 +81,7 @@ def test_every_key_is_converted_exactly(dtype: torch.dtype) -> None:
 
 def test_a_sequence_has_the_same_bits_alone_and_in_a_batch() -> None:
     problem = DecodingProblem(3, 4, 2, 2100, 64, 2, "bf16", True, lengths=(2100, 0, 1025), e4m3=True)
-    inputs = get_operation("decoding").make_inputs(problem)
+    inputs: Mapping[str, Any] = get_operation("decoding").make_inputs(problem)
     scales = {name: inputs[name] for name in ("k_descale", "v_descale")}
     names = ("q", "k_cache", "v_cache", "seqused_k")
     o, lse = decode_attention(*(inputs[name] for name in names), is_causal=True, **scales)
