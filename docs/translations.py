@@ -28,7 +28,7 @@ import polib
 from markdown_it import MarkdownIt
 
 from ladder.emulator import ADVICE, COUNTERS, FORMS, MORE_ADVICE, SENTENCES
-from ladder.exercises import BLOCK_BARRIERS, KINDS, counter_in_english, exercises
+from ladder.exercises import BLOCK_BARRIERS, KINDS, PRINTED, counter_in_english, exercises
 from ladder.lessons.magics import as_markdown
 from ladder.lessons.predictions import WORDS
 from ladder.lessons.questions import QUESTIONS
@@ -161,7 +161,7 @@ def _messages_of_program() -> Iterator[str]:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "said":
                 yield from _literals(node.args[0])
     yield from (*KINDS.values(), *KEYS, *QUERIES, *map(counter_in_english, (*COUNTERS, BLOCK_BARRIERS)))
-    yield from (*ADVICE, *ADVICE.values(), *MORE_ADVICE, *FORMS, *SENTENCES)
+    yield from (*ADVICE, *ADVICE.values(), *MORE_ADVICE, *FORMS, *SENTENCES, *PRINTED)
     for exercise in exercises():
         yield from (tried.reason for tried in (*exercise.cases, *exercise.runs) if tried.reason)
         answers = exercise.folder / "answers.toml"

@@ -126,24 +126,25 @@ SENTENCES = (
 _FIELD = re.compile(r"\{(\w+)\}")
 
 
-def retold(text: str) -> str:
+def retold(text: str, forms: tuple[str, ...] = (*MORE_ADVICE, *FORMS)) -> str:
     """What the emulator says, which arrives in English with its numbers filled in, in the reader's language.
 
     Parts that are messages themselves are translated, too. A text of an unknown form stays in English.
+    ``forms`` are those of somebody else who writes in English.
     """
     whole = said(text)
     if whole != text or not language():
         return whole
-    for form, message in _forms():
+    for form, message in _patterns(forms):
         if found := form.fullmatch(text):
-            return said(message, **{name: retold(part) for name, part in found.groupdict().items()})
+            return said(message, **{name: retold(part, forms) for name, part in found.groupdict().items()})
     return text
 
 
 @cache
-def _forms() -> list[tuple[re.Pattern[str], str]]:
+def _patterns(forms: tuple[str, ...]) -> list[tuple[re.Pattern[str], str]]:
     """The messages that have fields, with the patterns of their texts."""
-    return [(re.compile(_pattern(form)), form) for form in (*MORE_ADVICE, *FORMS) if _FIELD.search(form)]
+    return [(re.compile(_pattern(form)), form) for form in forms if _FIELD.search(form)]
 
 
 def _pattern(form: str) -> str:

@@ -25,6 +25,7 @@ from ladder.emulator import (
 from ladder.errors import BuildError, ExecutionError
 from ladder.exercises.definition import Exercise, Run
 from ladder.exercises.judge import MOST_INSTRUCTIONS, access_remark, dear_text
+from ladder.exercises.program_output import printed
 from ladder.exercises.verdict import Remark, Verdict
 from ladder.stages import DEFAULT_ARCH
 
@@ -91,7 +92,7 @@ def _wrong(ran: ConfinedRun, name: str, command: str) -> list[Remark]:
     remarks = [access_remark(accesses[0], name, command)] if accesses else []
     if result.exit_code and not result.fault:
         # The output first: a wrong address looks like a race, but no barrier fixes it.
-        remarks.insert(0, Remark("output", _on(name, ran.output), (command,), on=name))
+        remarks.insert(0, Remark("output", _on(name, printed(ran.output)), (command,), on=name))
     elif result.fault and not remarks:
         remarks.append(Remark("fault", _on(name, retold(result.fault)), (command,), on=name))
     elif result.returned != 0:

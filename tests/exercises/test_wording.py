@@ -15,7 +15,7 @@ from rich.console import Console
 
 from ladder.common.wording import language, said
 from ladder.emulator import ADVICE, SENTENCES, retold
-from ladder.exercises import Verdict, afterword_lines, exercises, get_exercise, worded
+from ladder.exercises import Verdict, afterword_lines, exercises, get_exercise, printed, worded
 
 CHINESE = re.compile("[\u4e00-\u9fff]")
 
@@ -83,6 +83,23 @@ def test_what_the_emulator_says_is_translated_with_its_parts(monkeypatch: pytest
     assert retold("an unknown fault") == "an unknown fault"
     for text in (*ADVICE.values(), *SENTENCES):
         assert retold(text) == said(text) and CHINESE.search(retold(text))
+
+
+def test_what_programs_print_of_a_wrong_result_is_translated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every format of their main, with numbers for its fields."""
+    monkeypatch.setenv("LADDER_LANGUAGE", "zh-CN")
+    assert printed("y[3] is 1, should be 2\nmine\n") == "y[3] 是 1，应该是 2\nmine"
+    seen = 0
+    for source in Path(__file__).parents[2].glob("exercises/*/program.cu"):
+        for found in re.findall(r'printf\(\s*((?:"[^"]*"\s*)+)', source.read_text(encoding="utf-8")):
+            line = "".join(re.findall(r'"([^"]*)"', found)).removesuffix("\\n")
+            if line not in ("right", "%s"):  # the latter is CUDA's own text
+                shown = printed(re.sub(r"%[.\d]*\w", "7", line))
+                assert CHINESE.search(shown) and "should" not in shown, line
+                seen += 1
+    assert seen > 30
+    monkeypatch.setenv("LADDER_LANGUAGE", "en")
+    assert printed("y[3] is 1, should be 2") == "y[3] is 1, should be 2"
 
 
 def test_a_check_speaks_the_reader_s_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
