@@ -47,7 +47,7 @@ def test_a_picture_of_other_data_is_noticed(tmp_path: Path, monkeypatch: pytest.
 
 def test_the_table_of_what_bounds_a_rung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "results"))
-    import tables
+    from tables_of import counts, data
 
     from ladder import nsight
     from ladder.stages import SPLIT
@@ -67,17 +67,18 @@ def test_the_table_of_what_bounds_a_rung(tmp_path: Path, monkeypatch: pytest.Mon
         launch("v3_swizzle", 4096, 128, 72.0, "math_pipe_throttle"),
     ]
     pd.DataFrame(launches).to_csv(tmp_path / "bounds.csv", index=False)
-    monkeypatch.setattr(tables, "H200", tmp_path)
-    assert "| B4 H16 N1024 d64 | `v1_minimal` |" in tables.bounds("v1_minimal")
+    monkeypatch.setattr(data, "H200", tmp_path)
+    monkeypatch.setattr(counts, "H200", tmp_path)
+    assert "| B4 H16 N1024 d64 | `v1_minimal` |" in counts.bounds("v1_minimal")
     # Compared with the rung before, on the largest problem that both were measured on.
-    assert "| shared memory and L1 | 97% | 93% |" in tables.bounds("v2_warp_mma")
-    upper = tables.bounds("v3_swizzle")
+    assert "| shared memory and L1 | 97% | 93% |" in counts.bounds("v2_warp_mma")
+    upper = counts.bounds("v3_swizzle")
     assert "| B4 H16 N4096 d128 | `v2_warp_mma` | `v3_swizzle` |" in upper
     assert "| shared memory and L1 | 91% | 72% |" in upper
     assert "| wavefronts that conflicts add | 75% | 75% |" in upper
     assert "| warps wait for | wait | math pipe throttle |" in upper
     assert "tensor" not in upper  # not measured
-    assert tables.bounds("v4_tk_tiles") == ""
+    assert counts.bounds("v4_tk_tiles") == ""
 
 
 def test_the_clock_in_the_text_is_that_of_the_launch_that_was_counted() -> None:
