@@ -84,6 +84,10 @@ _UNAVAILABLE = re.compile(
 )
 
 
+#: How a sample ends that needs another machine, such as several GPUs; it says so in its last line.
+WAIVED = 2
+
+
 @dataclass
 class Row:
     """What became of a program. ``instructions`` are warp instructions, ``findings`` the sanitizer's, None if
@@ -152,6 +156,14 @@ def outcome(ended: Ended) -> tuple[str, str]:
     return verdict(ended.output, ended.code)
 
 
+def waived(program: Program, ended: Ended) -> tuple[str, str] | None:
+    """The outcome of a sample that needs another machine; None of all others."""
+    if ended.code != WAIVED or program.checkout.name != "NVIDIA/cuda-samples":
+        return None
+    lines = [line.strip() for line in ended.output.splitlines() if line.strip()]
+    return "missing", lines[-1] if lines else ""
+
+
 def unbuilt(error: BuildError) -> tuple[str, str]:
     """The outcome of a program that does not build, and what it lacks."""
     text = str(error)
@@ -198,7 +210,7 @@ class Runner:
             result.outcome, result.detail = "missing", error.message
             return result
         ended = self._run(program, check=False)
-        result.outcome, result.detail = outcome(ended)
+        result.outcome, result.detail = waived(program, ended) or outcome(ended)
         if result.outcome in ("wrong", "crashed") and (lost := program.absent_file()):
             result.outcome, result.detail = "missing", lost
         if result.outcome in ("ran", "wrong"):

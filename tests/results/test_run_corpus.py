@@ -79,6 +79,19 @@ def test_a_program_without_its_data_is_not_wrong() -> None:
     assert outcome("error: main was ended by SIGABRT; nothing was counted\n", 2) == "crashed"
 
 
+@pytest.mark.parametrize(
+    ("repository", "code", "wanted"),
+    [
+        ("NVIDIA/cuda-samples", 2, ("missing", "Two GPUs are required")),
+        ("NVIDIA/cuda-samples", 1, None),
+        ("zjin-lcf/HeCBench", 2, None),
+    ],
+)
+def test_a_sample_may_waive_its_run(tmp_path: Path, repository: str, code: int, wanted: object) -> None:
+    program = Program(Checkout(repository, "0", tmp_path), tmp_path, ("main.cu",))
+    assert run_corpus.waived(program, Ended(code, "Hello\nTwo GPUs are required\n\n", 1)) == wanted
+
+
 def test_files_that_a_checkout_lacks_are_found_by_the_arguments(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "there.txt").touch()
