@@ -1,9 +1,8 @@
-// d6_fp8_cache: d3_paged as one launch of persistent blocks, with the same bits in any batch.
+// d6_fp8_cache: d4_one_launch with keys and values in e4m3, half the bytes.
 //
-// The keys of a sequence are split into parts whose size depends on its length alone. Blocks take these parts
-// as work items, and the last block to finish a part of some rows merges them, in the order of the keys. So
-// there is one launch, long sequences do not delay it, and no bit of a sequence's output depends on the other
-// sequences, on the order of blocks or on the number of multiprocessors.
+// They are converted to f16 in registers, and so is Q. The factor of a head's keys is multiplied into the
+// scale of the logits, that of its values into O at the end. A tile has as many bytes as in d4, and so twice
+// the keys.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -32,7 +31,7 @@ constexpr int kPart = 16;
 template <int d, int kRows> struct Arrangement {
   static constexpr int workers = d == 256 ? 2 : 4, threads = 32 * workers;
   static constexpr int rows = kRows, parts = 2, keys = parts * kPart; // of a worker's tile
-  /// Keys of a product. With 32, more registers would be spilled where O has many.
+  /// Keys of a product. Where O has many registers, with 32 more of them would be spilled.
   static constexpr int at_once = kRows == 32 || d == 256 ? kPart : keys;
   static constexpr int step = workers * keys; // keys of the block's tiles
   static constexpr int buffers = 3;
