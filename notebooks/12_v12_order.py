@@ -149,7 +149,7 @@ table[["wgmma_instructions", "tma_load_instructions", "tma_store_instructions"]]
 lessons.measured(["v11b_store", "v12_order", "v12b_counter", "v12c_end_aligned", "torch cuDNN"])
 
 # %% [markdown]
-# v12's order gains 4% with a causal mask at $d = 64$, and 2% without one at $d = 128$. The counter gains 3 to 5% with
+# v12's order gains 5% with a causal mask at $d = 64$, and 2% without one at $d = 128$. The counter gains 3 to 5% with
 # a causal mask. It loses 4% without a mask at $d = 128$: there the order of v12 was already good, and a number must
 # be fetched per item. v12c gains 3% with a causal mask at $d = 64$, and at most 1% elsewhere.
 #
