@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from live_compiling import modules_of, together
+from live_compiling import modules_of, plain_names, together
 from live_recording import Run, record_program, record_run, recorded, references, references_of_program
 
 from ladder.build import DebugTarget, EmulatorTarget, build_program
@@ -49,6 +49,10 @@ _SEVERAL_GPUS = "its program launches kernels for several GPUs"
 _IN_HOST_CODE = ("cuda_streams", "v8_maps")
 #: Programs whose host code does more between launches than a page repeats.
 _ON_SEVERAL_GPUS = ("r2_bytes", "r2_deadlock", "r2_gradients", "r2_whose_keys")
+
+
+#: Exercises with a wrong answer that is right for the head dimension of their first cases.
+_ALL_HEAD_DIMS = ("v1_kernel", "v2_load_tile", "v2_row_max", "v3_from_v2", "v3_parameters", "v4_loop")
 
 
 @dataclass(frozen=True)
@@ -133,8 +137,12 @@ def _programs(answers: Sequence[Answer], versions: Sequence[dict[str, Any]]) -> 
 
 
 def cases_of(exercise: Exercise) -> list[AnyProblem]:
-    """The problems of a page: those with the first head dimension and dtype of the exercise's cases."""
+    """The problems of a page: those with one head dimension, 64 if there are some, and one dtype. Kernels for
+    others are compiled where an answer is right for that one alone.
+    """
     problems = [exercise.stage().accept(case.problem) for case in exercise.cases]
+    if exercise.name in _ALL_HEAD_DIMS:
+        return problems
     kinds = [(getattr(one, "head_dim", None), one.dtype) for one in problems]
     wanted = next((kind for kind in kinds if kind[0] == 64), kinds[0])
     return [one for one, kind in zip(problems, kinds, strict=True) if kind == wanted]
@@ -199,13 +207,14 @@ def _of_program(exercise: Exercise, answers: Sequence[Answer]) -> dict[str, Any]
         one["said"] = [output if returned else "" for _, returned, output in of_answer]
     return {
         "arch": DEFAULT_ARCH,
+        "identifiers": {one: plain_names([one])[0].partition("(")[0] for one in kernels},
         "modules": [module],
         "programs": programs,
         "problems": [
             {
                 "label": " ".join([exercise.main_file, *run.arguments]),
                 **recorded(own),
-                "references": references_of_program(own),
+                "references": references_of_program(own, answers[0].source),
                 "at_most": dict(run.at_most),
                 "at_least": {},
                 "reason": run.reason,

@@ -29,7 +29,7 @@ _WORD = 8
 #: Buffers lie as far from a multiple of this as they did, so that accesses touch the same sectors.
 _ALIGNMENT = 256
 #: What programs write, as in the page and in torch.
-_DTYPES = {"int": "i32", "unsigned int": "i32", "float": "f32"}
+_DTYPES = {"int": "i32", "float": "f32"}
 _TENSORS = {"i32": torch.int32, "f32": torch.float32}
 
 
@@ -233,22 +233,20 @@ def references(problem: AnyProblem, run: Run, *, exact: bool = False) -> list[di
     return found
 
 
-def references_of_program(run: Run) -> list[dict[str, Any]]:
+def references_of_program(run: Run, source: str) -> list[dict[str, Any]]:
     """What a right answer leaves in the buffers that it writes: floats within a thousandth of the largest."""
-    [launch], [counted] = run.launches, run.counted
-    parameters = counted.kernel.partition("(")[2].rpartition(")")[0].split(", ")
-    pointers = [name.rstrip("*") for name in parameters if name.endswith("*")]
+    [launch] = run.launches
     found = []
-    for kind, (_, number, _) in zip(pointers, launch.pointers, strict=True):
-        buffer, left = run.buffers[number], run.left[number]
-        if buffer.data == left:
+    for (kind, name), (_, number, _) in zip(_pointers(source), launch.pointers, strict=True):
+        left = run.left[number]
+        if run.buffers[number].data == left:
             continue
         dtype = _DTYPES[kind]
         values = torch.frombuffer(bytearray(left), dtype=_TENSORS[dtype])
         limit = 1e-3 * float(values.abs().max()) if dtype == "f32" else 0.0
         found.append(
             {
-                "output": buffer.name,
+                "output": name,
                 "buffer": number,
                 "dtype": dtype,
                 "format": dtype,
@@ -257,6 +255,12 @@ def references_of_program(run: Run) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def _pointers(source: str) -> list[tuple[str, str]]:
+    """The pointers among the parameters of the source's only kernel: what each points to, and its name."""
+    [parameters] = re.findall(r"^__global__[^(]*\(([^)]*)\)", source, re.MULTILINE)
+    return re.findall(r"(\w+) \*(\w+)", parameters)
 
 
 def _spread(spread: Spread) -> dict[str, Any]:

@@ -23,7 +23,8 @@ export function showEditor(source, run) {
   $("reset").onclick = () => { field.value = source(); say(""); };
 }
 
-/// The editor's source, compiled: the text, its PTX, and the names that it has for these kernels.
+/// The editor's source, compiled: the text, its PTX, and the names that it has for these kernels. `kernels` has the
+/// recorded names, each with the identifier of a program's kernel.
 export async function compiledSource(name, kernels) {
   const source = $("source").value;
   return { ...(await compiled({ name, source }, kernels)), lines: source.split("\n") };
@@ -53,13 +54,15 @@ async function compiled(body, kernels) {
 
 function namesOf(ptx, kernels) {
   const own = new Map([...ptx.matchAll(/\.entry\s+(\w+)/g)].map(([, name]) => [withoutHash(name), name]));
-  const missing = kernels.find((name) => !own.has(withoutHash(name)));
-  if (missing) {
+  // A program's kernel is recorded in another namespace than the editor's.
+  const ofProgram = (identifier) => [...own.values()].find((name) => name.startsWith(`_Z${identifier.length}${identifier}`));
+  const names = kernels.map(([name, identifier]) => [name, identifier ? ofProgram(identifier) : own.get(withoutHash(name))]);
+  if (names.some(([, found]) => !found)) {
     say("It compiles, but has no kernel of the kind that the page launches. The page keeps the launches of the rung: " +
         "the name of the kernel, its template and other parameters, and so the sizes of tiles stay as they are.");
     throw new Error("the page cannot launch this kernel");
   }
-  return Object.fromEntries(kernels.map((name) => [name, own.get(withoutHash(name))]));
+  return Object.fromEntries(names);
 }
 
 function say(text) {

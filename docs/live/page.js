@@ -252,7 +252,9 @@ function showLines(log) {
 /// The number of the program that the editor holds.
 const edited = data.programs.length;
 
-const kernelNames = () => [...new Set(data.problems.flatMap((one) => one.launches.map((launch) => launch.kernel)))];
+/// The recorded names of the kernels, each with its identifier in a program.
+const kernelNames = () => [...new Set(data.problems.flatMap((one) => one.launches.map((launch) => launch.kernel)))]
+  .map((name) => [name, data.identifiers?.[name]]);
 
 function offerEditor() {
   showEditor(() => data.source.lines.join("\n"), () => runEdited().catch(failed));

@@ -28,8 +28,11 @@ function formed(text) {
   return undefined;
 }
 
-function said(text) {
-  return translated(text) ?? text.trim().split(/(?<=[.:,])\s+|\s+(?=\()/).map((part) => translated(part) ?? part).join(" ");
+/// Sentences and, where one is not there, its parts.
+function said(text, ends = [/(?<=[.:])\s+/, /(?<=,)\s+|\s+(?=\()/]) {
+  const whole = translated(text), [end, ...others] = ends;
+  if (whole !== undefined || !end) return whole ?? text;
+  return text.trim().split(end).map((part) => said(part, others)).join(" ");
 }
 
 function translate(root) {

@@ -35,7 +35,7 @@ from ladder.stages import OptionValue, Stage, include_directory
 
 #: Where a system has its compiler's programs, libraries and headers; /usr/local and the like are left out.
 _SYSTEM = ("bin", "lib", "lib32", "lib64", "libexec", "include")
-_SOURCE, _PTX = "kernel.cu", "kernel.ptx"
+_PTX = "kernel.ptx"
 #: Limits the memory and the processor time of the compiler's programs, each; then becomes the compiler.
 _LIMITED = 'ulimit -v "$1" && ulimit -t "$2" && cd "$3" && shift 3 && exec "$@"'
 
@@ -53,6 +53,11 @@ class Kernel:
     stage: Stage | None
     arch: str
     options: Mapping[str, OptionValue]
+
+    @property
+    def file(self) -> str:
+        """The name of its source."""
+        return "kernel.cu" if self.stage is not None else "program.cu"
 
     def command(self, *, steps: bool = False) -> list[str]:
         """The beginning of a command that compiles its source to PTX; with ``steps`` as ``nvcc -G`` does."""
@@ -164,11 +169,11 @@ class Compiler:
     def _compile(self, kernel: Kernel, source: bytes, steps: bool) -> Answer:
         with tempfile.TemporaryDirectory(prefix="ladder-") as name:
             folder = Path(name).resolve()
-            (folder / _SOURCE).write_bytes(source)
-            command = [*kernel.command(steps=steps), "-w", _SOURCE, "-o", _PTX]
+            (folder / kernel.file).write_bytes(source)
+            command = [*kernel.command(steps=steps), "-w", kernel.file, "-o", _PTX]
             code, messages = self._run(command, folder, kernel)
             if code != 0:
-                return _error(self._without_places(messages, folder, kernel))
+                return _error(self._without_places(messages, folder, kernel), kernel.file)
             ptx = folder / _PTX
             if ptx.stat().st_size > self.limits.ptx_bytes:
                 raise LadderError(f"its PTX has more than {self.limits.ptx_bytes:,} bytes")
@@ -221,9 +226,9 @@ class Compiler:
         return messages
 
 
-def _error(messages: str) -> Answer:
+def _error(messages: str, file: str) -> Answer:
     text = shortened(messages)
-    line = re.search(rf"^{re.escape(_SOURCE)}[(:](\d+)", text, re.MULTILINE)
+    line = re.search(rf"^{re.escape(file)}[(:](\d+)", text, re.MULTILINE)
     return Answer(error=text or "the compiler has failed without a message", line=int(line[1]) if line else 0)
 
 

@@ -29,6 +29,7 @@ from ladder.cli import main
 from ladder.errors import LadderError
 from ladder.exercises import (
     Exercise,
+    exercises,
     fill_gap,
     get_exercise,
     read_answers,
@@ -87,9 +88,14 @@ def address(pages: Path) -> Iterator[str]:
         yield at
 
 
-def _open(browser: Browser, address: str, rung: str) -> None:
-    browser.open(f"{address}/{rung}.html")
-    browser.wait_for(f"window.live && document.body.dataset.name === {rung!r}")
+def _open(browser: Browser, address: str, name: str) -> None:
+    _open_in(browser, address, "", name)
+
+
+def _open_in(browser: Browser, address: str, folder: str, name: str) -> None:
+    """Opens a page in a language's folder."""
+    browser.open(f"{address}/{folder}{name}.html")
+    browser.wait_for(f"window.live && location.pathname.endsWith({f'/{folder}{name}.html'!r})")
 
 
 def _press(browser: Browser, button: str, **choices: Any) -> dict[str, Any]:
@@ -121,6 +127,15 @@ def _by_line(rows: Any) -> dict[Any, Any]:
     return counted
 
 
+def _same_counts(kernels: Any, native: Any) -> None:
+    """Whether a page has counted what the native emulator has, in total and by line."""
+    assert [one["totals"] for one in kernels] == [launch.totals() for launch in native.counted]
+    for kernel, launch in zip(kernels, native.counted, strict=True):
+        lines = launch.lines().astype(object)
+        wanted = _by_line(lines.where(lines.notna(), None).to_dict("records"))
+        assert _by_line(kernel["lines"]) == wanted
+
+
 def _offered() -> list[Any]:
     return [
         pytest.param(rung, size, mask, id=f"{rung}-{size}-{mask}")
@@ -137,12 +152,23 @@ def test_counts_equal_the_native_ones(
     native = _native(rung, size, mask)
     _open(browser, address, rung)
     kernels = _press(browser, "run", size=size, mask=mask)["log"]["kernels"]
-    assert [one["totals"] for one in kernels] == [launch.totals() for launch in native.counted]
-    for kernel, launch in zip(kernels, native.counted, strict=True):
-        lines = launch.lines().astype(object)
-        wanted = _by_line(lines.where(lines.notna(), None).to_dict("records"))
-        assert _by_line(kernel["lines"]) == wanted
+    _same_counts(kernels, native)
     assert "those of the native emulator" in browser.value("document.getElementById('said').textContent")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("example", _module("live_pages").EXAMPLES)
+def test_counts_of_an_example_equal_the_native_ones(browser: Browser, address: str, example: str) -> None:
+    stage = discover()[example]
+    offered = _module("live_pages").problems(stage)
+    _open(browser, address, example)
+    for problem in offered:
+        native = _module("live_recording").record_run(
+            stage.narrowed(offered), EmulatorTarget(stage.arch(None)), problem
+        )
+        _same_counts(_press(browser, "run", problem=str(problem))["log"]["kernels"], native)
+        said = _text(browser, "said")
+        assert "those of the native emulator" in said and "At most" not in said
 
 
 @pytest.mark.full
@@ -240,6 +266,88 @@ def test_a_kernel_changed_in_the_page_does_what_it_does_natively(
     assert f"{log['kernels'][0]['totals']['conflicts']:,} bank conflicts" in _text(browser, "ran")
     # The rung itself is still there.
     assert _press(browser, "run", program=0)["log"]["kernels"] == own["kernels"]
+
+
+@pytest.mark.full
+def test_an_edited_kernel_has_steps(browser: Browser, compiling: str) -> None:
+    """Those of the rung, in lines that are further down by one."""
+    lines = discover()["v1_minimal"].kernel.read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if "float part" in text)
+    _open(browser, compiling, "v1_minimal")
+    own = _press(browser, "step", size=100, mask="causal", line=line)["moments"]
+    browser.value("{ const field = document.getElementById('source'); field.value = `\\n${field.value}`; } 0")
+    assert "log" in _press(browser, "compile")
+    shown = _press(browser, "step", size=100, mask="causal", line=line + 1)["moments"]
+    assert len(shown) == len(own) == 200
+
+    def without_addresses(moment: dict[str, Any], down: int) -> Any:
+        same = [(name, text) for name, text in moment["same"] if not text.startswith("0x")]
+        return [same, moment["differing"], moment["lanes"], moment["number"], moment["line"] - down]
+
+    in_source = [one["file"] == "kernel.cu" for one in own]
+    assert all(in_source)
+    assert [without_addresses(one, 1) for one in shown] == [without_addresses(one, 0) for one in own]
+    # It runs all sizes of the page, too.
+    said = [
+        _press(browser, "run", size=size, mask="none", check=False)["log"]["kernels"][0] for size in (64, 256)
+    ]
+    assert said[0]["totals"]["executed"] < said[1]["totals"]["executed"]
+
+
+@pytest.mark.full
+def test_a_program_is_edited(browser: Browser, compiling: str) -> None:
+    """Its outputs are compared with the solution's, since its main does not run."""
+    _open(browser, compiling, "cuda_vector_add")
+    exercise = get_exercise("cuda_vector_add")
+    browser.value("[...document.querySelectorAll('#answers input')].at(-1).checked = true; 0")
+    answer = _press(browser, "answer")
+    assert answer["is_right"] is False and "an element of c is NaN" in answer["said"]
+    lines = browser.value("document.getElementById('source').value").splitlines()
+    begin, end = (
+        next(at for at, text in enumerate(lines) if word in text) for word in ("// begin", "// end")
+    )
+    lines[begin + 1 : end] = solution_text(exercise).splitlines()
+    solved = "\n".join(lines)
+    browser.value(f"document.getElementById('source').value = {json.dumps(solved)}; 0")
+    assert _press(browser, "answer")["is_right"] is True
+    moments = _press(browser, "step")["moments"]
+    assert moments[0]["in_source"] and moments[0]["file"] == "program.cu"
+    assert any("i" in one["differing"] for one in moments)
+
+
+@pytest.mark.full
+def test_findings_and_verdicts_speak_chinese(browser: Browser, address: str) -> None:
+    _open_in(browser, address, "zh_CN/", "v1_minimal")
+    _press(browser, "run", size=64, mask="none", program=1, check=True)
+    browser.wait_for("document.getElementById('findings').textContent.includes('第')")
+    findings = _text(browser, "findings")
+    assert not re.search(r"race|reads|writes|barrier", findings), findings
+    _open_in(browser, address, "zh_CN/", "cuda_transpose")
+    _press(browser, "answer")
+    browser.wait_for("document.getElementById('verdict').textContent.includes('不对')")
+    verdict = _text(browser, "verdict")
+    assert not re.search(r"right, but|at most|What counts", verdict), verdict
+    browser.wait_for("document.getElementById('task').textContent.includes('共享内存')")
+
+
+@pytest.mark.full
+def test_the_list_names_all_exercises(browser: Browser, address: str) -> None:
+    browser.open(f"{address}/exercises.html")
+    browser.wait_for("document.querySelectorAll('table.list tr').length")
+    links = browser.value("[...document.querySelectorAll('table.list a')].map((one) => one.textContent)")
+    others = browser.value("[...document.querySelectorAll('li code')].map((one) => one.textContent)")
+    assert sorted([*links, *" ".join(others).split()]) == sorted(one.name for one in exercises())
+    assert links == [one.values[0].name for one in _exercises()]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("page", ["exercises", "v1_kernel", "cuda_map", "gemm"])
+def test_the_new_pages_fit_a_phone(browser: Browser, address: str, page: str) -> None:
+    for width in (390, 1280):
+        browser.set_width(width)
+        browser.open(f"{address}/{page}.html")
+        browser.wait_for("document.readyState === 'complete' && document.querySelectorAll('nav').length")
+        assert browser.value("document.documentElement.scrollWidth <= window.innerWidth")
 
 
 @pytest.mark.full
@@ -389,10 +497,7 @@ def test_counts_and_findings_of_an_exercise_equal_the_native_ones(
         _choose(browser, shown.index(text))
         log = _press(browser, "run", check=True)["log"]
         native = _native_answer(exercise, text, tmp_path / str(shown.index(text)))
-        assert [one["totals"] for one in log["kernels"]] == [launch.totals() for launch in native.counted]
-        for kernel, launch in zip(log["kernels"], native.counted, strict=True):
-            lines = launch.lines().astype(object)
-            assert _by_line(kernel["lines"]) == _by_line(lines.where(lines.notna(), None).to_dict("records"))
+        _same_counts(log["kernels"], native)
         assert _findings(log["findings"]) == _findings(json.loads(native.findings))
 
 
