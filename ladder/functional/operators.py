@@ -53,8 +53,9 @@ def run(
 
 
 def _shapes(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-    del key, value
-    return query.new_empty(query.shape), query.new_empty(query.shape[:3], dtype=torch.float32)
+    del key
+    of_o = (*query.shape[:3], value.shape[3])
+    return query.new_empty(of_o), query.new_empty(query.shape[:3], dtype=torch.float32)
 
 
 #: The arguments of :func:`run` with their defaults.

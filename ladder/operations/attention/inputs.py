@@ -79,7 +79,7 @@ def make_inputs(problem: Problem, device: str = "cpu") -> tuple[Tensor, Tensor, 
     q = torch.randn(problem.batch, problem.heads, problem.q_len, problem.head_dim, generator=generator)
     kv_shape = (problem.batch, problem.num_kv_heads, problem.kv_len, problem.head_dim)
     k = torch.randn(kv_shape, generator=generator)
-    v = torch.randn(kv_shape, generator=generator)
+    v = torch.randn((*kv_shape[:3], problem.value_dim), generator=generator)
     KINDS[problem.inputs](q, k)
     dtype = TORCH_DTYPES[problem.dtype]
     return q.to(device, dtype), k.to(device, dtype), v.to(device, dtype)

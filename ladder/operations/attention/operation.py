@@ -104,11 +104,11 @@ class Attention(Operation):
 
     def outputs(self, problem: Problem) -> Sequence[Output]:
         rows: tuple[int, ...] = (problem.batch, problem.heads, problem.q_len)
-        of_o: tuple[int, ...] = (*rows, problem.head_dim)
+        of_o: tuple[int, ...] = (*rows, problem.value_dim)
         if problem.q_lens is not None:
             rows, of_o = (
                 (problem.heads, sum(problem.q_lens)),
-                (sum(problem.q_lens), problem.heads, problem.head_dim),
+                (sum(problem.q_lens), problem.heads, problem.value_dim),
             )
         return (Output("o", of_o, problem.dtype or "f32"), Output("lse", rows, "f32"))
 
@@ -157,8 +157,9 @@ class Attention(Operation):
         return [huge for d in head_dims for huge in shapes.beyond_32_bits(dtypes[-1], d)]
 
     def input_shapes(self, problem: Problem) -> dict[str, Sequence[int]]:
-        keys = (problem.batch, problem.num_kv_heads, problem.kv_len, problem.head_dim)
-        return {"q": (problem.batch, problem.heads, problem.q_len, problem.head_dim), "k": keys, "v": keys}
+        q = (problem.batch, problem.heads, problem.q_len, problem.head_dim)
+        k = (problem.batch, problem.num_kv_heads, problem.kv_len, problem.head_dim)
+        return {"q": q, "k": k, "v": (*k[:3], problem.value_dim)}
 
     def needed_bytes(self, problem: Problem) -> int:
         from ladder.operations.attention.memory import needed_bytes

@@ -44,6 +44,8 @@ class Problem(AnyProblem):
     are the largest lengths: q and o are (sum of q_lens, H, d), k and v (sum of kv_lens, Hkv, d), lse is (H,
     sum of q_lens). A window is aligned to the lower right of each sequence.
 
+    d is the head dim of q and k. That of v and o is ``value_dim``: d, or 128 for d = 192, as in MLA.
+
     Raises :class:`InvalidProblem`.
     """
 
@@ -151,6 +153,11 @@ class Problem(AnyProblem):
         return self.heads if self.kv_heads is None else self.kv_heads
 
     @property
+    def value_dim(self) -> int:
+        """The head dim of v and o."""
+        return value_dim(self.head_dim)
+
+    @property
     def softmax_scale(self) -> float:
         """The factor applied to q k."""
         return 1.0 / math.sqrt(self.head_dim) if self.scale is None else self.scale
@@ -187,11 +194,11 @@ class Problem(AnyProblem):
     @property
     def flops(self) -> float:
         """4 B H N M d, or half of that if causal: the convention for quoting attention speeds. With a window,
-        4 B H d for each query and key that it sees.
+        4 B H d for each query and key that it sees. 4 d is 2 (d + value_dim) if they differ.
         """
         if self.q_lens is not None:
             return sum(one.flops for one in self.sequences)
-        of_pair = 4.0 * self.batch * self.heads * self.head_dim
+        of_pair = 2.0 * self.batch * self.heads * (self.head_dim + self.value_dim)
         if self.window is not None:
             begin, end = self.band
             return of_pair * (self._keys_before(end) - self._keys_before(begin))
@@ -249,6 +256,11 @@ class Problem(AnyProblem):
             *([f"lengths {self.lengths}"] if self.q_lens else []),
         ]
         return " ".join(parts)
+
+
+def value_dim(head_dim: int) -> int:
+    """The head dim of v and o for one of q and k."""
+    return 128 if head_dim == 192 else head_dim
 
 
 def band(q_len: int, kv_len: int, is_causal: bool, window: tuple[int, int] | None) -> tuple[int, int]:

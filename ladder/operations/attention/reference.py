@@ -98,7 +98,7 @@ class AttentionReference(Reference):
 
 def attention_float64(q: Tensor, k: Tensor, v: Tensor, **rules: Any) -> tuple[Tensor, Tensor]:
     """Computes o (B, H, N, d) and lse (B, H, N) in float64; ``rules`` as in :func:`query_rows`."""
-    o = torch.empty(q.shape, dtype=torch.float64, device=q.device)
+    o = torch.empty((*q.shape[:3], v.shape[3]), dtype=torch.float64, device=q.device)
     lse = torch.empty(q.shape[:3], dtype=torch.float64, device=q.device)
     for rows in query_rows(q, k, v, **rules):
         rows.of(o)[:], rows.of(lse)[:] = rows.o, rows.lse[..., 0]
@@ -112,7 +112,7 @@ def reference(q: Tensor, k: Tensor, v: Tensor, *, scale: float, **rules: Any) ->
     The bound of o assumes v to be standard normal and independent of q and k, as in
     :mod:`ladder.operations.attention.inputs`.
     """
-    o = torch.empty(q.shape, dtype=torch.float64, device=q.device)
+    o = torch.empty((*q.shape[:3], v.shape[3]), dtype=torch.float64, device=q.device)
     lse = torch.empty(q.shape[:3], dtype=torch.float64, device=q.device)
     limits, lse_bound = torch.empty_like(o), 0.0
     spread = SpreadOfRows(o, q.dtype)

@@ -25,6 +25,7 @@ CHECK_PROBLEMS = (
     Problem(1, 1, 100, 200, 128, window=(40, 9), softcap=20.0),
     Problem(1, 3, 100, 200, 64, window=(40, 9), sinks=True),
     Problem(3, 2, 200, 150, 64, kv_heads=1, window=(-1, 0), q_lens=(200, 0, 65), kv_lens=(150, 7, 90)),
+    Problem(1, 2, 200, 150, 192, kv_heads=1, is_causal=True),
 )
 #: The problems of the figures in results/.
 BENCH_PROBLEMS = (

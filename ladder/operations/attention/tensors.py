@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.operations.attention.inputs import TORCH_DTYPES
-from ladder.operations.attention.problem import Problem
+from ladder.operations.attention.problem import Problem, value_dim
 from ladder.operations.hstu.tensors import sequence_lengths
 
 
@@ -57,9 +57,11 @@ def check_tensors(
             raise UnsupportedProblem(f"{name} is {tensor.dtype}; it must be one of {known}")
         if tensor.dtype != q.dtype:
             raise InvalidProblem(f"{name} is {tensor.dtype} and query {q.dtype}; all must have one dtype")
-    if k.shape != v.shape:
+    of_v = (*k.shape[:-1], value_dim(k.shape[-1]))
+    if v.shape != of_v:
+        wanted = "have the same shape" if of_v == k.shape else f"go together: {names[2]} {of_v}"
         raise InvalidProblem(
-            f"{names[1]} is {tuple(k.shape)} and {names[2]} {tuple(v.shape)}; they must have the same shape"
+            f"{names[1]} is {tuple(k.shape)} and {names[2]} {tuple(v.shape)}; they must {wanted}"
         )
     if k.shape[-1] != q.shape[-1]:
         raise InvalidProblem(
