@@ -79,11 +79,12 @@ template <typename A> struct WorkItem {
     return p.batch * p.heads * per_head(p);
   }
 
-  /// Causal: at most half as many heads as blocks, and at most kServedBytes of K and V, which the blocks read
-  /// at the same time.
+  /// Causal, by is_causal or by a window: at most half as many heads as blocks, and at most kServedBytes of K
+  /// and V, which the blocks read at the same time.
   static unsigned heads_together(const AttentionProblem &p, unsigned blocks) {
     const int64_t head_bytes = 2 * int64_t(p.kv_len) * (sizeof(typename A::KTile) / A::keys);
-    return p.is_causal ? std::clamp<int64_t>(kServedBytes / head_bytes, 1, std::max(blocks / 2, 1u)) : 1;
+    const bool last_see_most = p.end < p.kv_len && p.begin < 2 - p.q_len; // begin: no row has a first key
+    return last_see_most ? std::clamp<int64_t>(kServedBytes / head_bytes, 1, std::max(blocks / 2, 1u)) : 1;
   }
 
   __device__ WorkItem(const AttentionProblem &p, unsigned together, unsigned number) {

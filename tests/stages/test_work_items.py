@@ -1,4 +1,4 @@
-"""The order of work items: every item once, longest first under a causal mask, head by head without one."""
+"""The order of work items: every item once, longest first under a causal mask, head by head under others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from ladder.cli import main
 from ladder.stages import include_directory, root
 
 PROGRAM = Path(__file__).with_name("items.cu")
-ORDERED = ("v12_order", "v12b_counter", "v12c_end_aligned")
+ORDERED = ("v12_order", "v12b_counter", "v12c_end_aligned", "x2_window", "x3_sink", "x4_softcap")
+#: A mask of the rungs that take windows, beside False and True for is_causal.
+SLIDING = 2
 ROWS = 192  # of a tile of queries at d = 128
 MEGABYTE = 1 << 20
 
@@ -23,7 +25,7 @@ Items = list[tuple[int, int, int]]
 def items(capfd: pytest.CaptureFixture[str]) -> Callable[..., Items]:
     """``items(rung, *sizes, is_causal=..., blocks=...)``: head, first row and number of keys of each item."""
 
-    def read(rung: str, *sizes: int, is_causal: bool, blocks: int) -> Items:
+    def read(rung: str, *sizes: int, is_causal: int, blocks: int) -> Items:
         flags = f"--nvcc-flags=-I{include_directory()} -I{root()} -diag-suppress 177"
         # Without head dimensions none of the rung's own kernels is compiled.
         options = [f'-DKERNEL="{rung}/kernel.cu"', "-DLADDER_HEAD_DIMS=0", flags, "--arch", "sm_90a"]
@@ -45,7 +47,7 @@ def test_every_item_has_one_number(
     """Of 15 heads, with 4 together the last group has 3."""
     found = items(rung, 3, 5, q_len, 300, is_causal=is_causal, blocks=8)
     starts = range(0, q_len, ROWS)
-    first = -(-q_len // 64) * 64 - len(starts) * ROWS if rung == "v12c_end_aligned" else 0
+    first = -(-q_len // 64) * 64 - len(starts) * ROWS if rung >= "v12c" else 0
     assert sorted(found) == [
         (head, first + start, min(300, first + start + ROWS) if is_causal else 300)
         for head, start in product(range(15), starts)
@@ -56,6 +58,14 @@ def test_every_item_has_one_number(
 def test_without_a_mask_heads_follow_each_other(items: Callable[..., Items], rung: str) -> None:
     heads = [head for head, _, _ in items(rung, 1, 6, 1000, 1000, is_causal=False, blocks=132)]
     assert heads == sorted(heads)
+
+
+def test_with_a_sliding_window_heads_follow_each_other(items: Callable[..., Items]) -> None:
+    """Its items see as many keys: blocks that work on one head read the same keys."""
+    found = items("x2_window", 1, 6, 1000, 1000, is_causal=SLIDING, blocks=132)
+    heads = [head for head, _, _ in found]
+    assert heads == sorted(heads)
+    assert max(keys for _, _, keys in found) == 192 + 100
 
 
 @pytest.mark.parametrize("rung", ORDERED)
