@@ -1,10 +1,11 @@
-"""Fixtures for the tests of gradients."""
+"""Fixtures for tests of gradients, and of what torch.compile compiles."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from ladder.functional import forward, gradients, native, varlen
 
@@ -20,3 +21,11 @@ def both_functions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     yield
     for known in (forward._runs, gradients._runs, varlen._calls):
         known.clear()  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def fresh_compiler() -> Iterator[None]:
+    """Nothing is compiled yet, and nothing is left."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -348,13 +347,6 @@ def test_sinks_may_have_strides() -> None:
     wide = torch.arange(8.0)
     _, lse = ladder.decode_attention(**inputs(), sinks=wide[::2])
     assert torch.equal(lse, ladder.decode_attention(**inputs(), sinks=wide[::2].contiguous())[1])
-
-
-@pytest.fixture
-def fresh_compiler() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 COMPILERS = pytest.mark.parametrize("compiler", ["eager", "aot_eager"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,16 +10,9 @@ from torch import Tensor
 import ladder
 from ladder.errors import InvalidProblem, UnsupportedProblem
 
-pytestmark = pytest.mark.usefixtures("both_functions")
+pytestmark = pytest.mark.usefixtures("both_functions", "fresh_compiler")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
-
-
-@pytest.fixture(autouse=True)
-def fresh_compiler() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def leaves(device: str = "cpu", dtype: torch.dtype = torch.float16, n: int = 20, m: int = 30) -> list[Tensor]:

@@ -332,13 +332,6 @@ def test_offsets_that_change_before_the_backward_pass_are_an_error() -> None:
         o.sum().backward()
 
 
-@pytest.fixture
-def fresh_compiler() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
 def bias_and_tokens() -> tuple[list[Tensor], Tensor, Tensor]:
     """Leaves q, k, v and rab of sequences of 5 and 12 tokens, with their offsets and numbers of targets."""
     leaves = [draw(17, HEADS, D, seed=seed).half().requires_grad_() for seed in range(3)]

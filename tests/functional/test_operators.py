@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,15 +11,9 @@ import ladder
 from ladder.errors import InvalidProblem, LadderError, UnsupportedProblem
 from ladder.functional import operators
 
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
-
-
-@pytest.fixture(autouse=True)
-def fresh_compiler() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def tensors(device: str = "cpu", dtype: torch.dtype = torch.float16, q_len: int = 16) -> tuple[Tensor, ...]:
