@@ -27,7 +27,10 @@ from contextlib import suppress
 from datetime import date
 from pathlib import Path
 
+from measure_first_stops import processor
+
 from ladder.build import pinned_nvcc
+from ladder.common import cache
 from ladder.exercises import Exercise, Workspace, exercises, get_exercise
 from ladder.exercises.checking import check
 from ladder.exercises.markers import fill_gap, solution_text
@@ -65,12 +68,13 @@ def command(exercise: Exercise, folder: Path, *, keep: bool) -> None:
         stderr=theirs,
     )
     os.close(theirs)
+    shown = bytearray()
     with suppress(OSError):  # nobody has the terminal open any more
-        while os.read(ours, 1 << 16):
-            pass
+        while part := os.read(ours, 1 << 16):
+            shown += part
     os.close(ours)
     if process.wait():
-        raise RuntimeError(f"{exercise.name} is not solved")
+        raise RuntimeError(f"{exercise.name} is not solved: {shown.decode(errors='replace')}")
 
 
 def measure(exercise: Exercise, runs: int) -> dict[str, str]:
@@ -93,21 +97,18 @@ def measure(exercise: Exercise, runs: int) -> dict[str, str]:
     return {way: f"{statistics.median(found[1:]):.2f}" for way, found in seconds.items()}
 
 
-def _cpu() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "?")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Processor time of checks of changed kernels.")
     parser.add_argument("exercises", nargs="*", default=[one.name for one in exercises()])
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
-    # What is kept becomes a child of this process, with its time.
+    # What is kept becomes a child of this process, with its time; an earlier one ends without its socket.
+    for socket in cache.root().glob("kept-*.socket"):
+        socket.unlink()
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     table = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     table.writeheader()
-    where = {"cpu": _cpu(), "nvcc": pinned_nvcc().version, "date": date.today().isoformat()}
+    where = {"cpu": processor(), "nvcc": pinned_nvcc().version, "date": date.today().isoformat()}
     for exercise in map(get_exercise, options.exercises):
         load = f"{os.getloadavg()[0]:.1f}"
         row = {"exercise": exercise.name, "rung": exercise.rung or "", "load": load}

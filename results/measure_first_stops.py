@@ -71,7 +71,8 @@ def measure(rung: str, runs: int) -> dict[str, str]:
     return {"rung": rung, **dict(zip(COLUMNS[1:5], seconds, strict=True))}
 
 
-def _cpu() -> str:
+def processor() -> str:
+    """What the system calls it."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "?")
 
@@ -87,7 +88,7 @@ def main() -> int:
     where = {
         "nice": os.nice(0),
         "cpus": os.cpu_count(),
-        "cpu": _cpu(),
+        "cpu": processor(),
         "nvcc": pinned_nvcc().version,
         "date": date.today().isoformat(),
     }
