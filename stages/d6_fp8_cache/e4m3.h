@@ -72,6 +72,24 @@ __device__ inline void load_columns(RegTile<__half, kRows, kCols, Layout::col> &
   }
 }
 
+/// dst = a b^T for as many rows b of src as dst has columns, from tile `first` on. a has the columns in the
+/// order of load_rows.
+template <RegisterTile D, RegisterTile A, typename S, int kTiles>
+__device__ inline void mma_ABt(D &dst, const A &a, const S (&src)[kTiles], int first) {
+  RegTile<__half, D::cols, A::cols> b;
+  load_rows(b, src, first);
+  tiles::mma_ABt(dst, a, b);
+}
+
+/// dst += a b for as many rows b of src as a has columns, from tile `first` on. dst has the columns in the
+/// order of load_columns.
+template <RegisterTile D, RegisterTile A, typename S, int kTiles>
+__device__ inline void mma_AB(D &dst, const A &a, const S (&src)[kTiles], int first) {
+  RegTile<__half, A::cols, D::cols, Layout::col> b;
+  load_columns(b, src, first);
+  tiles::mma_AB(dst, a, b, dst);
+}
+
 /// dst = src, with the columns in the order of load_rows. Rows beyond the end are zeros.
 template <RegisterTile D, AnyGlobalMatrix M> __device__ inline void load_ordered(D &dst, const M &src) {
   for_each_four<D>([&](int i, int j, int half, int row, int col) {
@@ -95,23 +113,23 @@ __device__ inline void store_ordered(const M &dst, const S &src) {
   });
 }
 
-/// dst = src in f16, each row times a power of two, and `inverse` = that power's inverse. bf16 has a larger
-/// range than f16: so the largest element of a row becomes 2^15 to 2^16.
+/// dst = src in f16, each row times a power of two, and `scale` = `number` divided by that power. bf16 has a
+/// larger range than f16: so the largest element of a row becomes 2^15 to 2^16.
 template <RegisterTile D, RegisterTile S, RegisterVector Vec>
-__device__ inline void to_f16(D &dst, Vec &inverse, const S &src) {
-  Vec factor;
-  zero(inverse);
+__device__ inline void to_f16(D &dst, Vec &scale, const S &src, float number) {
+  Vec largest, power;
+  zero(largest);
   for_each_four<S>([&](int i, int j, int half, int, int) {
     for (int pair = half; pair < 4; pair += 2) {
       const float2 x = unpack<typename S::Elem>(src.pairs[i][j][pair]);
-      inverse.values[i][half] = fmaxf(inverse.values[i][half], fmaxf(fabsf(x.x), fabsf(x.y)));
+      largest.values[i][half] = fmaxf(largest.values[i][half], fmaxf(fabsf(x.x), fabsf(x.y)));
     }
   });
-  max_over_lanes(inverse);
+  max_over_lanes(largest);
   const auto exponent = [](float x) { return max(int(__float_as_uint(x) >> 23), 16); };
-  detail::map(factor, [=](float x) { return __uint_as_float((269 - exponent(x)) << 23); }, inverse);
-  detail::map(inverse, [=](float x) { return __uint_as_float((exponent(x) - 15) << 23); }, inverse);
-  mul_row(dst, src, factor);
+  detail::map(power, [=](float x) { return __uint_as_float((269 - exponent(x)) << 23); }, largest);
+  detail::map(scale, [=](float x) { return number * __uint_as_float((exponent(x) - 15) << 23); }, largest);
+  mul_row(dst, src, power);
 }
 
 } // namespace e4m3

@@ -174,8 +174,6 @@ __global__ void __launch_bounds__(A::threads)
 
   RegTile<T, A::rows, d> q_given;
   RegTile<__half, A::rows, d> q;
-  RegTile<__half, A::at_once, d> k;
-  RegTile<__half, A::at_once, d, Layout::col> v;
   RegTile<float, A::rows, A::at_once> s;
   RegTile<__half, A::rows, A::at_once> p_16;
   RegTile<float, A::rows, d> o;
@@ -206,8 +204,7 @@ __global__ void __launch_bounds__(A::threads)
   for (int number = blockIdx.x + gridDim.x; next.sequence >= 0; number += gridDim.x) {
     const Work share{next, problem};
     next = Work::find(problem, number);
-    e4m3::to_f16(q, scale, q_given);
-    mul(scale, scale, problem.scale * kLog2E * problem.k_descale[share.kv_head]);
+    e4m3::to_f16(q, scale, q_given, problem.scale * kLog2E * problem.k_descale[share.kv_head]);
     zero(o);
     zero(l);
     fill(m, kLowest);
@@ -218,13 +215,11 @@ __global__ void __launch_bounds__(A::threads)
       __syncwarp(); // these tiles have arrived, and all lanes have used the last ones
       prefetch(share, (now + A::buffers - 1) % A::buffers, first + (A::buffers - 1) * A::step);
 
-      const auto &[k_smem, v_smem] = kv_smem[now][worker];
 #pragma unroll 1
       for (int part = 0; part < A::parts; part += A::at_once / kPart) {
         const int key = first + part * kPart;
         // S = Q K^T, scaled so that exp(s) becomes exp2(s); -inf where a row does not see a key.
-        e4m3::load_rows(k, k_smem, part);
-        mma_ABt(s, q, k);
+        e4m3::mma_ABt(s, q, kv_smem[now][worker].k, part);
         mul_row(s, s, scale);
         if (key + A::at_once > share.end_key(0))
           keep_before(s, s, [&](int row) { return share.end_key(share.query(row)) - key; }, -INFINITY);
@@ -242,8 +237,7 @@ __global__ void __launch_bounds__(A::threads)
 
         // O += P V
         copy(p_16, s);
-        e4m3::load_columns(v, v_smem, part);
-        mma_AB(o, p_16, v, o);
+        e4m3::mma_AB(o, p_16, kv_smem[now][worker].v, part);
       }
     }
 

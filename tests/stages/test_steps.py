@@ -41,6 +41,10 @@ LONGER = {
         "work items that find their sequence, blocks that count themselves in, and a merge within the loop, "
         "whose loads are issued together",
     ),
+    "d6_fp8_cache": (
+        150,
+        "a header with the products of operands in e4m3: their loads, and another order of columns",
+    ),
     "h2_masks": (90, "the mask arrives: a third of these lines is its header"),
     "h3b_gradients": (
         180,
