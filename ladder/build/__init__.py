@@ -7,16 +7,11 @@ from typing import TYPE_CHECKING
 from ladder.doors import door
 
 if TYPE_CHECKING:
-    from ladder.build.extensions import (
-        PTXAS_REPORT,
-        build,
-        build_all,
-        build_program,
-        ingredients,
-        ptx_command,
-    )
+    from ladder.build.compiling import ingredients
+    from ladder.build.extensions import PTXAS_REPORT, build, build_all, ptx_command
     from ladder.build.libraries import emulator_library
     from ladder.build.messages import shortened
+    from ladder.build.programs import build_program
     from ladder.build.remarks import Remark
     from ladder.build.target import CudaTarget, DebugTarget, EmulatorTarget, Target
     from ladder.build.toolchain import gxx, gxx_flags, gxx_version, pinned_nvcc

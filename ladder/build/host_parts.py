@@ -166,8 +166,11 @@ class HostPart:
             data = (self.path / OBJECT).read_bytes()
         except (OSError, ValueError, TypeError):
             return None
+        if cache.digest([data]) != facts.seal:
+            shutil.rmtree(self.path, ignore_errors=True)
+            return None
         module, registered = _described(text := ptx.read_text())
-        if cache.digest([data]) != facts.seal or registered != facts.registered:
+        if registered != facts.registered:
             return None
         (directory / OBJECT).write_bytes(data)
         ptx.write_text(text.replace(module, facts.module) if module else text)

@@ -431,14 +431,14 @@ def test_dependencies_are_those_of_now_and_no_others(hello, tmp_path):
 
 
 def test_only_the_system_itself_is_left_out_of_the_dependencies():
-    from ladder.build.extensions import _dependencies
+    from ladder.build.compiling import dependencies_of
 
     nvcc = TARGET.nvcc()
     rule = (
         f"x: /a/x.cu /usr/include/stdio.h /usr/include2/a.h /usr/libfoo/b.h \\\n"
         f" /usr/lib/c.h {nvcc.home}/include/d.h {nvcc.home}x/e.h"
     )
-    names = [path.name for path in _dependencies(rule, Path("/"), nvcc)]
+    names = [path.name for path in dependencies_of(rule, Path("/"), nvcc)]
     assert names == ["x.cu", "a.h", "b.h", "e.h"]
 
 

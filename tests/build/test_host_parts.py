@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ladder.build import EmulatorTarget, build, extensions
-from ladder.build.host_parts import host_text
+from ladder.build.host_parts import OBJECT, HostPart, host_text
 from ladder.evaluation import evaluate
 from ladder.operations import Problem
 from ladder.stages import discover
@@ -29,7 +30,7 @@ void launch() { kernel<<<1, 1>>>(nullptr); }
 
 
 @pytest.mark.parametrize("was, now", [("p[0] = 1;", "p[1] = 2; { }"), ("a = i", "a = 2 * i"), (" // }", "")])
-def test_bodies_of_device_functions_are_not_the_hosts(was, now):
+def test_bodies_of_device_functions_are_not_the_hosts(was: str, now: str) -> None:
     assert was in KERNEL
     assert host_text(KERNEL) == host_text(KERNEL.replace(was, now))
 
@@ -44,7 +45,7 @@ def test_bodies_of_device_functions_are_not_the_hosts(was, now):
         ("int a;", "int a, b;"),
     ],
 )
-def test_the_rest_is_the_hosts(was, now):
+def test_the_rest_is_the_hosts(was: str, now: str) -> None:
     assert was in KERNEL
     assert host_text(KERNEL) != host_text(KERNEL.replace(was, now))
 
@@ -69,12 +70,29 @@ def test_the_rest_is_the_hosts(was, now):
         "__host__\n#pragma once\n__device__ int f() { return BODY; }",
     ],
 )
-def test_what_may_concern_the_host_is_the_hosts(function):
+def test_what_may_concern_the_host_is_the_hosts(function: str) -> None:
     one, other = (host_text(function.replace("BODY", number)) for number in "12")
     assert one is None or one != other
 
 
-def test_a_changed_body_is_compiled_for_the_gpu_alone(drop_stage, monkeypatch):
+def test_a_part_serves_the_same_kernels_and_is_made_again_if_damaged(tmp_path: Path) -> None:
+    part, ptx = HostPart(tmp_path / "host"), tmp_path / "kernel.ptx"
+    one, other = "_GLOBAL__N__01234567_9_kernel_cu_89abcdef", "_GLOBAL__N__76543210_9_kernel_cu_89abcdef"
+    (tmp_path / OBJECT).write_bytes(b"object")
+    ptx.write_text(f".entry {one}1k(\n.param .u32 p\n)\n")
+    part.keep(tmp_path, ptx, [Path("shared.h")])
+    ptx.write_text(f".entry {other}1k(\n.param .u32 p\n)\n")
+    assert part.put(tmp_path, ptx) == [Path("shared.h")] and one in ptx.read_text()
+    for text in (f".entry {one}1k(\n.param .u64 p\n)\n", f".global .u32 v;\n{ptx.read_text()}"):
+        ptx.write_text(text)
+        assert part.put(tmp_path, ptx) is None and part.is_there()
+    (part.path / OBJECT).write_bytes(b"damaged")
+    assert part.put(tmp_path, ptx) is None and not part.is_there()
+
+
+def test_a_changed_body_is_compiled_for_the_gpu_alone(
+    drop_stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And gives the same PTX and counts as when all is compiled, whatever the folder."""
     whole: list[str] = []
     compile_whole = extensions._compile_whole

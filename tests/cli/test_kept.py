@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -58,14 +59,14 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal(tmp_path_factory):
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
     terminal = Terminal(tmp_path_factory.mktemp("t"))
     yield terminal
     for socket in terminal.sockets:
         socket.unlink()  # which ends the process
 
 
-def test_the_next_command_finds_the_same_process(terminal):
+def test_the_next_command_finds_the_same_process(terminal: Terminal) -> None:
     code, shown = terminal.run()
     assert code == 2 and "cuda_map has not been started" in shown.replace("\r\n", " ")
     first = terminal.inode()
@@ -74,7 +75,7 @@ def test_the_next_command_finds_the_same_process(terminal):
     assert terminal.inode() == first
 
 
-def test_nothing_is_kept_elsewhere(terminal):
+def test_nothing_is_kept_elsewhere(terminal: Terminal) -> None:
     assert terminal.run(LADDER_KEEP="0")[0] == 2
     piped = subprocess.run(
         CHECK,
@@ -85,7 +86,7 @@ def test_nothing_is_kept_elsewhere(terminal):
     assert piped.returncode == 2 and not terminal.sockets
 
 
-def test_an_interrupt_reaches_the_command(terminal):
+def test_an_interrupt_reaches_the_command(terminal: Terminal) -> None:
     start = (*CHECK[:3], "exercise", "start", "cuda_map")
     subprocess.run(start, cwd=terminal.folder, check=True, capture_output=True)
     compiler = {"LADDER_NVCC": str(EmulatorTarget("sm_80").nvcc().path)}

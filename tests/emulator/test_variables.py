@@ -36,7 +36,7 @@ def test_a_wrong_value(monkeypatch, name, value, message):
 def test_commands_look_before_they_build(monkeypatch, capsys, tmp_path, command):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.cu").write_text("int main() {}")
-    monkeypatch.setattr("ladder.build.extensions._run", None)
+    monkeypatch.setattr("ladder.common.processes.run", None)
     monkeypatch.setenv("LADDER_THREADS", "abc")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert main([*command, *(["--backend", "emulator"] if command[0] == "run" else [])]) == 2
