@@ -1,6 +1,6 @@
 """Commands for which torch is kept in memory: its import takes longer than the check of a small kernel.
 
-On a terminal such a command runs in a child of a process that has imported torch and nothing else, see
+On a terminal such a command runs in a child of a process that has imported torch and nothing of ladder: see
 :mod:`ladder.cli.kept_server`. The first such command starts that process. It ends when none has been run for
 :data:`IDLE_S`. With ``LADDER_KEEP=0`` every command runs in its own process.
 """
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ladder.cli.kept_server import SIZE_BYTES
+from ladder.cli.kept_server import MODULES, SIZE_BYTES
 from ladder.common import cache
 
 IDLE_S = 600.0
@@ -88,8 +88,18 @@ def _surroundings() -> str:
     kinds = sorted(name for name in vars(resource) if name.startswith("RLIMIT_"))
     limits = [resource.getrlimit(getattr(resource, name)) for name in kinds]
     early = sorted(item for item in os.environ.items() if item[0].startswith(_READ_EARLY))
-    torch = importlib.metadata.version("torch")
-    facts = (sys.executable, sys.prefix, torch, early, limits, umask, os.getuid(), os.getgroups(), os.nice(0))
+    versions = [importlib.metadata.version(name) for name in MODULES]
+    facts = (
+        sys.executable,
+        sys.prefix,
+        versions,
+        early,
+        limits,
+        umask,
+        os.getuid(),
+        os.getgroups(),
+        os.nice(0),
+    )
     return cache.digest([repr((*facts, sorted(os.sched_getaffinity(0))))])
 
 

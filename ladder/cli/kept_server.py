@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import importlib
 import io
 import json
 import os
@@ -21,6 +22,8 @@ from typing import Any, NoReturn, cast
 #: Before each request and its answer: how many bytes follow.
 SIZE_BYTES = 8
 STREAMS = 3
+#: What is imported beforehand; of packages that have versions.
+MODULES = {"torch": "torch", "rich": "rich.progress"}
 _LOOK_S = 5.0
 
 
@@ -35,8 +38,8 @@ def serve(path: str, idle_s: float) -> None:
     inode = os.stat(beside).st_ino
     os.rename(beside, path)
     listening.settimeout(_LOOK_S)
-    import torch  # noqa: F401
-
+    for name in MODULES.values():
+        importlib.import_module(name)
     gc.freeze()  # so that collections in children leave its pages shared
     asked = time.monotonic()
     while time.monotonic() - asked < idle_s and _inode(path) == inode:
