@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Measures copies of x4_softcap and x4b_softcap_gradients that use the special-function unit less.
+"""Measures the rungs with a softcap, and copies of the first ones that use the special-function unit less.
 
     python3 results/measure_softcap.py --out results/h200
     python3 results/measure_softcap.py --check      # on the emulator: are they right?
 
-It writes ``softcap.csv``: one row per copy, dense rung and problem. The copies compute
+It writes ``softcap.csv``: one row per rung, copy and problem, three times, since clocks change between a
+problem with a softcap and the dense one beside it. The copies compute
 
 * 2^x of a ``quarter`` or of a ``half`` of the weights on the FMA units: 2^x = 2^n 2^f, with n an integer
   and a polynomial of degree 5 for 2^f, whose relative error with fp32's roundings is 2^-22, like that of
   ex2.approx. Of x4, ptxas serialises the wgmma of ``half``.
 * tanh of ``small`` logits, |s| < 3/4 c, on the FMA units: x times a polynomial of degree 2 in x^2, relative
   error 2^-12.2, less than tanh.approx's. A warp whose logits are not all small uses tanh.approx.
+* the same polynomial in x4d_cubic, instead of its shorter one: ``longer``.
 
 Needs what ``measure_climb.py`` needs.
 """
@@ -116,6 +118,19 @@ template <RegisterTile S> __device__ inline void tanh_by_size(S &s, float scale)
 """
 
 
+#: x4d_cubic with one more term.
+_LONGER = {
+    "kSmall = 0.4f, kLinear = 0.999611754f, kCubic = -0.313297465f": (
+        "kSmall = 0.75f, kLinear = 0.9997852f, kCubic = -0.32629672f, kFifth = 0.0973554775f"
+    ),
+    "  float limit, linear, cubic;": "  float limit, linear, cubic, fifth;",
+    "late_scale * scale * scale * scale * kCubic}": (
+        "late_scale * scale * scale * scale * kCubic,\n          late_scale * std::pow(scale, 5.f) * kFifth}"
+    ),
+    "fmaf(cap.cubic, x * x, cap.linear)": "fmaf(fmaf(cap.fifth, x * x, cap.cubic), x * x, cap.linear)",
+}
+
+
 def copies(folder: Path) -> dict[str, list[str]]:
     """Makes the copies; returns their names by rung."""
     found: dict[str, list[str]] = {}
@@ -130,20 +145,32 @@ def copies(folder: Path) -> dict[str, list[str]]:
         by_size = f"{tanh[: tanh.index('mul')]}tanh_by_size({tanh.strip()[4]}, {scale});\n"
         changes = {first: _SMALL.lstrip("\n") + first, tanh: by_size}
         found[rung].append(make_variant(f"{rung}_small", rung, changes, folder))
+    found["x4_softcap"].append(make_variant("x4d_cubic_longer", "x4d_cubic", _LONGER, folder))
     return found
 
 
-def problems(rung: str) -> list[Problem]:
-    """The dense problem, then the same with a softcap, and both causal: B4 H16 N4096 d128 in bf16."""
+#: The rungs that follow it.
+LATER = {"x4_softcap": ("x4c_fixed_reference", "x4d_cubic"), "x4b_softcap_gradients": ()}
+TURNS = 3
+
+
+def problems(rung: str, head_dim: int) -> list[Problem]:
+    """The dense problem, then the same with a softcap, and both causal, in turn: B4 H16 N4096 in bf16. The
+    last one has logits that are larger than the cap.
+    """
     kind = Problem if rung == "x4_softcap" else BackwardProblem
-    dense = kind(4, 16, 4096, 4096, 128, dtype="bf16")
-    causal = replace(dense, window=(-1, 0), softcap=50.0)
-    return [dense, replace(dense, softcap=50.0), replace(dense, is_causal=True), causal]
+    dense = kind(4, 16, 4096, 4096, head_dim, dtype="bf16")
+    capped = replace(dense, softcap=50.0)
+    causal = [replace(dense, is_causal=True), replace(capped, window=(-1, 0))]
+    return [dense, capped, *causal] * TURNS + [replace(capped, inputs="large")]
 
 
 def measured(made: dict[str, list[str]]) -> Iterator[pd.DataFrame]:
     for rung, dense in RUNGS.items():
-        yield from gpu.measure_each(problems(rung), [dense, rung, *made[rung]])
+        for head_dim in (64, 128, 256):
+            if head_dim in discover()[rung].head_dims:
+                copied = made[rung] if head_dim == 128 else []
+                yield from gpu.measure_each(problems(rung, head_dim), [dense, rung, *LATER[rung], *copied])
 
 
 def check(made: dict[str, list[str]]) -> int:
