@@ -39,7 +39,10 @@ _READ_EARLY = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line, where torch is kept if it may be, and returns its exit code."""
     if arguments is None and _may_be_kept(sys.argv[1:]):
-        code = _ask()
+        try:
+            code = _ask()
+        except KeyboardInterrupt:  # a second one, while the command ends
+            return 130
         if code is not None:
             return code
     from ladder.cli import program
