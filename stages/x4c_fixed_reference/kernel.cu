@@ -37,11 +37,13 @@ struct Cap {
 };
 
 /// Weights lie between 2^(-c log2(e) - r) and 2^(c log2(e) - r). This r keeps them above 2^-kDepth and, as
-/// far as that allows, below 1. l, O and their products remain normal numbers of fp32.
-constexpr float kDepth = 96.f, kLargestCap = 55.f;
+/// far as that allows, small. l, O and their products remain normal numbers of fp32. A larger r would cost
+/// lse precision: s - r is rounded.
+constexpr float kDepth = 96.f, kLargestReference = 32.f, kLargestCap = 55.f;
 inline Cap cap_of(const AttentionProblem &p) {
   const float late_scale = p.softcap * kLog2E;
-  return {p.scale / p.softcap, late_scale, std::round(std::min(late_scale, kDepth - late_scale))};
+  return {p.scale / p.softcap, late_scale,
+          std::round(std::min({late_scale, kLargestReference, kDepth - late_scale}))};
 }
 
 /// The most bytes of K and V that the blocks read at the same time. This is more than the L2 cache holds, but

@@ -38,8 +38,9 @@ struct Cap {
 };
 
 /// Weights lie between 2^(-c log2(e) - r) and 2^(c log2(e) - r). This r keeps them above 2^-kDepth and, as
-/// far as that allows, below 1. l, O and their products remain normal numbers of fp32.
-constexpr float kDepth = 96.f, kLargestCap = 55.f;
+/// far as that allows, small. l, O and their products remain normal numbers of fp32. A larger r would cost
+/// lse precision: s - r is rounded.
+constexpr float kDepth = 96.f, kLargestReference = 32.f, kLargestCap = 55.f;
 
 /// tanh(x) is x (kLinear + kCubic x^2) with a relative error of at most 2^-11.2 for |x| <= kSmall.
 constexpr float kSmall = 0.4f, kLinear = 0.999611754f, kCubic = -0.313297465f;
@@ -47,7 +48,7 @@ inline Cap cap_of(const AttentionProblem &p) {
   const float scale = p.scale / p.softcap, late_scale = p.softcap * kLog2E;
   return {scale,
           late_scale,
-          std::round(std::min(late_scale, kDepth - late_scale)),
+          std::round(std::min({late_scale, kLargestReference, kDepth - late_scale})),
           kSmall / std::fabs(scale),
           late_scale * scale * kLinear,
           late_scale * scale * scale * scale * kCubic};
