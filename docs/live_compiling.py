@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ladder.build.messages import failure
+from ladder.errors import BuildError
 from ladder.serving import Kernel, debugging_tables, without_folders
 
 #: nvcc puts a hash of the source's path and of its text into the name of what is in an anonymous namespace.
@@ -69,18 +70,35 @@ def compiled(texts: Sequence[str], command: Sequence[str], file: str) -> str:
         return without_folders((folder / "out.ptx").read_text(encoding="utf-8"))
 
 
+def _error(text: str, command: Sequence[str], file: str) -> str:
+    """What the compiler says first of a version that does not compile; "" if it does."""
+    try:
+        compiled([text], command, file)
+    except BuildError as error:
+        return "\n".join(error.message.splitlines()[:2])
+    return ""
+
+
 def modules_of(
     texts: Sequence[str], file: str, kernel: Kernel, names: Sequence[str], kinds: Sequence[str]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A module with all versions, and for each of them its names for the kernels with these ``names``, as
     JSON. ``kinds`` has ``ptx`` or, with tables for stepping, ``debug``, or both. A version without one of the
-    kernels has no names.
+    kernels has no names; one that does not compile has the compiler's ``error`` instead.
     """
     module: dict[str, Any] = {}
     versions: list[dict[str, Any]] = [{} for _ in texts]
     wanted = dict(zip(plain_names(names), names, strict=True))
     for kind in kinds:
-        ptx = compiled(texts, kernel.command(steps=kind == "debug"), file)
+        command = kernel.command(steps=kind == "debug")
+        try:
+            ptx = compiled(texts, command, file)
+        except BuildError:
+            errors = [_error(text, command, file) for text in texts]
+            right = [text for text, error in zip(texts, errors, strict=True) if not error]
+            module, found = modules_of(right, file, kernel, names, kinds)
+            of_right = iter(found)
+            return module, [{"error": error} if error else next(of_right) for error in errors]
         module[kind] = {"ptx": ptx}
         if kind == "debug":
             module[kind]["tables"] = debugging_tables(ptx, kernel.arch)

@@ -125,11 +125,11 @@ def exercise_data(exercise: Exercise) -> dict[str, Any]:
 
 
 def _programs(answers: Sequence[Answer], versions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The answers that have the kernels which are launched."""
+    """The answers that have the kernels which are launched, and those that do not compile."""
     return [
         {"name": "as it is", "text": answer.text, "lines": answer.source.splitlines(), "module": 0, **version}
         for answer, version in zip(answers, versions, strict=True)
-        if "ptx" in version
+        if {"ptx", "error"} & version.keys()
     ]
 
 

@@ -88,7 +88,10 @@ function fillChoices() {
 }
 
 /// The PTX of a program, and its names for the kernels.
-const built = ({ compiled, module, ptx }) => compiled ?? { ptx: data.modules[module].ptx.ptx, kernels: ptx };
+function built({ compiled, module, ptx, error }) {
+  if (error) throw new Error(error);
+  return compiled ?? { ptx: data.modules[module].ptx.ptx, kernels: ptx };
+}
 
 // --- the source, and the exercise
 
@@ -126,6 +129,7 @@ function choiceOfAnswer(value, shownAs) {
 
 /// What is wrong with an answer to a problem, as `ladder exercise check` finds it: lines of texts; none if nothing is.
 async function complaint(own, problem) {
+  if (own.error) return own.error.split("\n").map((line) => [line]);
   const answer = await asked({ what: "run", ...built(own), check: true, problem });
   if (answer.no_memory) throw new Error(memoryNote(problem, null));
   const { log, outputs } = answer;
@@ -331,6 +335,7 @@ async function follow() {
 
 /// A program as nvcc -G compiles it, with its tables; only a server makes that of the editor's kernel.
 async function builtForSteps(own) {
+  if (own.error) throw new Error(own.error);
   if (own.debug) return { ...data.modules[own.module].debug, kernels: own.debug };
   if (own.stepping) return own.stepping;
   if (!hasCompiler) throw new Error("Only the exercise as it is has steps here; ladder serve compiles the others for them.");
