@@ -32,6 +32,9 @@ from ladder import lessons
 # `!ladder exercise hint NAME` gives a hint, one more each time. The same works in a terminal and your own editor:
 # `ladder exercise start`, then `ladder exercise check`.
 #
+# On the site, a link below each exercise leads to a page that runs right and wrong answers in the browser: nothing needs to be
+# installed.
+#
 # ## 1. Threads, and an index
 #
 # A *kernel* is a function that many threads run at once. `__global__` marks it, and `<<<blocks, threads>>>` launches

@@ -117,7 +117,8 @@ lessons.debug(
 #
 # `ladder debug` has the same commands in a terminal, and [its manual](../docs/debugger.md) shows these steps one by
 # one. On the site, [this rung's page](../stages/v1_minimal/README.md) leads to its live page: there the browser runs the
-# kernel without a barrier, and you can solve the exercise above without installing anything.
+# kernel without a barrier. There, the link below the exercise above leads to a page where you can solve it without
+# installing anything.
 #
 # ## The first product
 #
