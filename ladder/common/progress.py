@@ -20,6 +20,8 @@ from rich.progress import (
 from ladder.common.terminal import SafeConsole
 
 console = SafeConsole(stderr=True, force_jupyter=False)
+#: Of a bar, per second: each takes some milliseconds.
+_REFRESHES = 3
 
 
 class Steps:
@@ -111,7 +113,7 @@ def steps(title: str, total: int, *, elsewhere: bool = True) -> Iterator[Steps]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Progress(*columns, console=console, transient=True, refresh_per_second=_REFRESHES) as bar:
         _bar = bar
         try:
             yield Steps(bar, title, total, says_lines=False)
