@@ -132,6 +132,7 @@ std::span<const TableEntry> set_registers_table(); // setmaxnreg
 // mapa getctarank barrier.cluster st.async red.async; must precede memory_table
 std::span<const TableEntry> cluster_table();
 std::span<const TableEntry> tensor_map_table(); // tensormap
+std::span<const TableEntry> texture_table();    // tex tld4 suld sust
 std::span<const TableEntry> video_table();      // vabsdiff2 vabsdiff4
 std::span<const TableEntry> stack_table();      // alloca stacksave stackrestore
 

@@ -60,7 +60,9 @@ Outcome guarded(const char *name, const std::function<void()> &body) {
 }
 
 void run_on(const char *name, cudaStream_t stream, const std::function<void()> &body) {
-  const runtime::OnStream on_stream(runtime::stream_id(stream));
+  const runtime::StreamId id = runtime::stream_id(stream);
+  runtime::refuse_captured(id);
+  const runtime::OnStream on_stream(id);
   const auto used = Device::instance().use_memory();
   if (Checking *const checking = Checking::active())
     checking->find_host_writes();

@@ -1,5 +1,6 @@
 // Copies and fills.
 #include "runtime/allocations.h"
+#include "runtime/arrays.h"
 #include "runtime/checking.h"
 #include "runtime/copies.h"
 #include "runtime/entry.h"
@@ -186,14 +187,6 @@ Pitched pitched(const cudaPitchedPtr &pointer, const cudaPos &place) {
   return {static_cast<char *>(pointer.ptr), pointer.pitch, pointer.ysize, place.x, place.y, place.z};
 }
 
-void copy_3d(const cudaMemcpy3DParms *parameters) {
-  require(parameters);
-  require(!parameters->srcArray && !parameters->dstArray, cudaErrorNotSupported,
-          "CUDA arrays are not supported");
-  copy_box(pitched(parameters->dstPtr, parameters->dstPos), pitched(parameters->srcPtr, parameters->srcPos),
-           {parameters->extent.width, parameters->extent.height, parameters->extent.depth}, parameters->kind);
-}
-
 } // namespace
 
 void ladder::runtime::copy(void *destination, const void *source, std::size_t bytes, cudaMemcpyKind kind) {
@@ -211,13 +204,58 @@ void ladder::runtime::copy(void *destination, const void *source, std::size_t by
   std::memmove(destination, source, bytes);
 }
 
+void ladder::runtime::copy(const cudaMemcpy3DParms &what) {
+  // With an array, the extent and the array's own offset are in elements.
+  Box box{what.extent.width, what.extent.height, what.extent.depth};
+  const auto place = [&](cudaArray_t handle, const cudaPitchedPtr &pointer, const cudaPos &at) {
+    if (!handle)
+      return pitched(pointer, at);
+    require(!pointer.ptr, cudaErrorInvalidValue, "a copy has an array or a pointer, not both");
+    const Array &array = find_array(handle);
+    const std::size_t texel = array.image.texel_bytes();
+    const auto fits = [](std::size_t at, std::size_t n, std::size_t size) {
+      return n <= size && at <= size - n;
+    };
+    require(fits(at.x, box.width, array.image.size[0]) && fits(at.y, box.height, array.rows()) &&
+                fits(at.z, box.depth, array.slices()),
+            cudaErrorInvalidValue, "a copy beyond the end of an array", Kind::bad_copy);
+    return Pitched{reinterpret_cast<char *>(array.image.base),
+                   array.image.pitch,
+                   array.rows(),
+                   at.x * texel,
+                   at.y,
+                   at.z};
+  };
+  const Pitched source = place(what.srcArray, what.srcPtr, what.srcPos);
+  const Pitched destination = place(what.dstArray, what.dstPtr, what.dstPos);
+  if (const cudaArray_t array = what.srcArray ? what.srcArray : what.dstArray)
+    box.width = multiply_add(box.width, find_array(array).image.texel_bytes(), 0);
+  copy_box(destination, source, box, what.kind);
+}
+
+void ladder::runtime::fill(const cudaMemsetParams &what) {
+  const Box box{what.width * what.elementSize, what.height, 1};
+  const Pitched place = pitched(what.dst, what.height == 1 ? box.width : what.pitch);
+  fill_box(place, int(what.value), box);
+  if (what.elementSize == 1)
+    return;
+  for (std::size_t y = 0; y < what.height; ++y)
+    for (std::size_t at = 0; at < box.width; at += what.elementSize)
+      std::memcpy(place.row(y, 0) + at, &what.value, what.elementSize);
+}
+
 cudaError_t cudaMemcpy(void *destination, const void *source, size_t bytes, cudaMemcpyKind kind) {
-  return on_device([&] { copy(destination, source, bytes, kind); });
+  return on_device([&] {
+    refuse_legacy_stream();
+    copy(destination, source, bytes, kind);
+  });
 }
 
 cudaError_t cudaMemcpyAsync(void *destination, const void *source, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
-  return on_stream(stream, [&] { copy(destination, source, bytes, kind); });
+  return on_stream(
+      stream, [&] { copy(destination, source, bytes, kind); },
+      [&] { return copy_work(destination, source, bytes, kind); });
 }
 
 cudaError_t cudaMemcpyPeer(void *destination, int destination_device, const void *source, int source_device,
@@ -247,26 +285,34 @@ cudaError_t cudaMemcpy2D(void *destination, size_t destination_pitch, const void
 cudaError_t cudaMemcpy2DAsync(void *destination, size_t destination_pitch, const void *source,
                               size_t source_pitch, size_t width, size_t height, cudaMemcpyKind kind,
                               cudaStream_t stream) {
-  return on_stream(stream, [&] {
-    copy_box(pitched(destination, destination_pitch), pitched(const_cast<void *>(source), source_pitch),
-             {width, height, 1}, kind);
-  });
+  const CopyWork work = copy_work(destination, destination_pitch, source, source_pitch, width, height, kind);
+  return on_stream(stream, [&] { copy(work.what); }, [&] { return work; });
 }
 
 cudaError_t cudaMemcpy3D(const cudaMemcpy3DParms *parameters) {
-  return on_device([&] { copy_3d(parameters); });
+  return on_device([&] {
+    require(parameters);
+    copy(*parameters);
+  });
 }
 
 cudaError_t cudaMemcpy3DAsync(const cudaMemcpy3DParms *parameters, cudaStream_t stream) {
-  return on_stream(stream, [&] { copy_3d(parameters); });
+  if (!parameters)
+    return on_device([] { throw CudaError(cudaErrorInvalidValue); });
+  return on_stream(stream, [&] { copy(*parameters); }, [&] { return CopyWork{*parameters}; });
 }
 
 cudaError_t cudaMemset(void *destination, int value, size_t bytes) {
-  return on_device([&] { fill_box(pitched(destination, bytes), value, {bytes, 1, 1}); });
+  return on_device([&] {
+    refuse_legacy_stream();
+    fill_box(pitched(destination, bytes), value, {bytes, 1, 1});
+  });
 }
 
 cudaError_t cudaMemsetAsync(void *destination, int value, size_t bytes, cudaStream_t stream) {
-  return on_stream(stream, [&] { fill_box(pitched(destination, bytes), value, {bytes, 1, 1}); });
+  return on_stream(
+      stream, [&] { fill_box(pitched(destination, bytes), value, {bytes, 1, 1}); },
+      [&] { return fill_work(destination, bytes, value, bytes, 1); });
 }
 
 cudaError_t cudaMemset2D(void *destination, size_t pitch, int value, size_t width, size_t height) {
@@ -275,7 +321,9 @@ cudaError_t cudaMemset2D(void *destination, size_t pitch, int value, size_t widt
 
 cudaError_t cudaMemset2DAsync(void *destination, size_t pitch, int value, size_t width, size_t height,
                               cudaStream_t stream) {
-  return on_stream(stream, [&] { fill_box(pitched(destination, pitch), value, {width, height, 1}); });
+  return on_stream(
+      stream, [&] { fill_box(pitched(destination, pitch), value, {width, height, 1}); },
+      [&] { return fill_work(destination, pitch, value, width, height); });
 }
 
 cudaError_t cudaMemset3D(cudaPitchedPtr destination, int value, cudaExtent extent) {

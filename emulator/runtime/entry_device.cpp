@@ -1,6 +1,7 @@
 // Queries and settings of the one device, as its VirtualGpu describes it.
 #include "machine/liberties.h"
 #include "runtime/allocations.h"
+#include "runtime/capture.h"
 #include "runtime/checking.h"
 #include "runtime/entry.h"
 #include "runtime/streams.h"
@@ -303,6 +304,7 @@ cudaError_t cudaGetDeviceFlags(unsigned *flags) {
 
 cudaError_t cudaDeviceSynchronize() {
   return on_device([] {
+    refuse_unsafe_call();
     if (Checking *const checking = Checking::active())
       checking->streams().host_waits_for_all();
   });

@@ -1,13 +1,12 @@
 // Launches.
+#include "runtime/capture.h"
 #include "runtime/checking.h"
 #include "runtime/entry.h"
 #include "runtime/error_names.h"
-#include "runtime/host_guard.h"
 #include "runtime/kernels.h"
-#include "runtime/registry.h"
 #include "runtime/streams.h"
 
-#include <cstring>
+#include <functional>
 #include <vector>
 
 using namespace ladder;
@@ -24,33 +23,14 @@ struct CallConfiguration {
 /// Pending configurations of `<<<>>>`: a stack, since an argument may itself launch.
 thread_local std::vector<CallConfiguration> configurations;
 
-machine::Dim3 dim(dim3 size) { return {size.x, size.y, size.z}; }
-
 void launch(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
-            cudaStream_t stream, bool cooperative, std::optional<machine::Dim3> cluster = {}) {
-  const OnStream on_stream(stream_id(stream));
-  RegisteredKernel &kernel = find_kernel(function);
-  const KernelOnDevice on_device(kernel);
-  LaunchRequest request;
-  request.code = on_device.code();
-  request.grid = dim(grid);
-  request.block = dim(block);
-  request.dynamic_shared_bytes = shared_bytes;
-  request.dynamic_shared_limit = on_device.dynamic_shared_limit();
-  request.cooperative = cooperative;
-  request.cluster = cluster;
-  request.allows_large_clusters = kernel.allows_large_clusters;
-  const program::Function &entry = on_device.entry();
-  request.params.resize(entry.parameter_bytes);
-  require(arguments || entry.parameters.empty(), cudaErrorInvalidValue, "a launch without arguments");
-  for (std::size_t i = 0; i < entry.parameters.size(); ++i) {
-    const program::Parameter &parameter = entry.parameters[i];
-    if (!parameter.bytes)
-      continue;
-    require(arguments[i], cudaErrorInvalidValue, "a launch with a null pointer for an argument");
-    std::memcpy(request.params.data() + parameter.offset, arguments[i], parameter.bytes);
-  }
-  Device::instance().launch(request);
+            cudaStream_t stream, const std::function<void(KernelWork &)> &change = {}) {
+  const StreamId id = stream_id(stream);
+  KernelWork work = kernel_work(function, grid, block, arguments, shared_bytes);
+  if (change)
+    change(work);
+  if (!capture(id, [&]() -> Work { return work; }))
+    perform(work, id);
 }
 
 /// Records a launch's error: `<<<>>>` cannot return one.
@@ -85,46 +65,39 @@ cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *host_function) {
 
 cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments,
                                size_t shared_bytes, cudaStream_t stream) {
-  return noted(on_device([&] { launch(kernel, grid, block, arguments, shared_bytes, stream, false); }));
+  return noted(on_device([&] { launch(kernel, grid, block, arguments, shared_bytes, stream); }));
 }
 
 cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments,
                              size_t shared_bytes, cudaStream_t stream) {
-  return noted(on_device([&] { launch(function, grid, block, arguments, shared_bytes, stream, false); }));
+  return noted(on_device([&] { launch(function, grid, block, arguments, shared_bytes, stream); }));
 }
 
 cudaError_t cudaLaunchCooperativeKernel(const void *function, dim3 grid, dim3 block, void **arguments,
                                         size_t shared_bytes, cudaStream_t stream) {
-  return on_device([&] { launch(function, grid, block, arguments, shared_bytes, stream, true); });
+  return on_device([&] {
+    launch(function, grid, block, arguments, shared_bytes, stream,
+           [](KernelWork &work) { work.cooperative = true; });
+  });
 }
 
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *function, void **arguments) {
   return on_device([&] {
     require(config && (config->attrs || config->numAttrs == 0));
-    bool cooperative = false;
-    std::optional<machine::Dim3> cluster_shape;
-    for (unsigned i = 0; i < config->numAttrs; ++i) {
-      const cudaLaunchAttribute &attribute = config->attrs[i];
-      if (attribute.id == cudaLaunchAttributeCooperative)
-        cooperative = attribute.val.cooperative != 0;
-      const auto &cluster = attribute.val.clusterDim;
-      if (attribute.id == cudaLaunchAttributeClusterDimension) {
-        require(cluster.x && cluster.y && cluster.z, cudaErrorInvalidValue, "a cluster of no blocks");
-        cluster_shape = {cluster.x, cluster.y, cluster.z};
-      }
-    }
     launch(function, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes, config->stream,
-           cooperative, cluster_shape);
+           [&](KernelWork &work) {
+             for (unsigned i = 0; i < config->numAttrs; ++i)
+               set_attribute(work, config->attrs[i]);
+           });
   });
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data) {
   return on_device([&] {
-    const StreamId id = stream_id(stream);
     require(function);
-    if (Checking *const checking = Checking::active())
-      checking->streams().host_waits(id); // before the function runs
-    const ClosedDeviceMemory closed;
-    function(data);
+    const StreamId id = stream_id(stream);
+    const HostWork work{function, data};
+    if (!capture(id, [&]() -> Work { return work; }))
+      perform(work, id);
   });
 }

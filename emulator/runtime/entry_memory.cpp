@@ -2,6 +2,8 @@
 #include "runtime/allocations.h"
 #include "runtime/checking.h"
 #include "runtime/entry.h"
+#include "runtime/graph_memory.h"
+#include "runtime/graph_nodes.h"
 #include "runtime/streams.h"
 
 #include <algorithm>
@@ -43,7 +45,9 @@ bool is_mapped(const void *pointer, std::size_t bytes) {
 }
 
 void free_device(void *pointer) {
-  if (pointer)
+  if (const auto memory = GraphMemory::find(pointer))
+    memory->free();
+  else if (pointer)
     require(Allocations::instance().free(pointer, {MemoryKind::device, MemoryKind::managed}),
             cudaErrorInvalidValue,
             "cudaFree of a pointer that cudaMalloc did not return, or that is already freed",
@@ -61,7 +65,10 @@ void note_whole(const char *name, const void *pointer) {
 } // namespace
 
 cudaError_t cudaMalloc(void **pointer, size_t bytes) {
-  return on_device([&] { allocate(pointer, bytes, MemoryKind::device, "cudaMalloc"); });
+  return on_device([&] {
+    refuse_unsafe_call();
+    allocate(pointer, bytes, MemoryKind::device, "cudaMalloc");
+  });
 }
 
 cudaError_t cudaMallocPitch(void **pointer, size_t *pitch, size_t width, size_t height) {
@@ -90,10 +97,19 @@ cudaError_t cudaMallocManaged(void **pointer, size_t bytes, unsigned flags) {
 }
 
 cudaError_t cudaMallocAsync(void **pointer, size_t bytes, cudaStream_t stream) {
-  return on_stream(stream, [&] {
-    allocate(pointer, bytes, MemoryKind::device, "cudaMallocAsync");
-    note_whole("cudaMallocAsync", *pointer);
-  });
+  return on_stream(
+      stream,
+      [&] {
+        allocate(pointer, bytes, MemoryKind::device, "cudaMallocAsync");
+        note_whole("cudaMallocAsync", *pointer);
+      },
+      [&] {
+        require(pointer);
+        AllocateWork work{GraphMemory::make(bytes), {}};
+        work.what.bytesize = bytes;
+        *pointer = work.what.dptr = work.memory->pointer();
+        return work;
+      });
 }
 
 cudaError_t cudaHostAlloc(void **pointer, size_t bytes, unsigned flags) {
@@ -106,6 +122,7 @@ cudaError_t cudaMallocHost(void **pointer, size_t bytes) {
 
 cudaError_t cudaFree(void *pointer) {
   return on_device([&] {
+    refuse_unsafe_call();
     free_device(pointer);
     if (Checking *const checking = Checking::active())
       checking->streams().host_waits_for_all();
@@ -113,10 +130,13 @@ cudaError_t cudaFree(void *pointer) {
 }
 
 cudaError_t cudaFreeAsync(void *pointer, cudaStream_t stream) {
-  return on_stream(stream, [&] {
-    note_whole("cudaFreeAsync", pointer);
-    free_device(pointer);
-  });
+  return on_stream(
+      stream,
+      [&] {
+        note_whole("cudaFreeAsync", pointer);
+        free_device(pointer);
+      },
+      [&] { return free_of(pointer); });
 }
 
 cudaError_t cudaFreeHost(void *pointer) {

@@ -1,4 +1,5 @@
 // Streams and events. All work is synchronous and in order.
+#include "runtime/capture.h"
 #include "runtime/checking.h"
 #include "runtime/entry.h"
 #include "runtime/host_guard.h"
@@ -93,12 +94,14 @@ StreamOrder *order() {
 
 void host_waits(cudaStream_t stream) {
   const StreamId id = stream_id(stream);
+  refuse_captured(id);
   if (StreamOrder *const known = order())
     known->host_waits(id);
 }
 
 void host_waits(cudaEvent_t event) {
   events.get(event);
+  refuse_captured(event);
   if (StreamOrder *const known = order())
     known->host_waits_for_event(event);
 }
@@ -109,7 +112,36 @@ void ladder::runtime::require_stream(cudaStream_t stream) { properties(stream); 
 
 StreamId ladder::runtime::stream_id(cudaStream_t stream) { return properties(stream).id; }
 
+bool ladder::runtime::is_blocking(cudaStream_t stream) {
+  return !(properties(stream).flags & cudaStreamNonBlocking);
+}
+
+void ladder::runtime::require_event(cudaEvent_t event) { events.get(event); }
+
+StreamId ladder::runtime::new_lane() {
+  const StreamId id = next_stream_id++;
+  if (StreamOrder *const known = order())
+    known->add_stream(id, false);
+  return id;
+}
+
+void ladder::runtime::record_event(cudaEvent_t event, StreamId stream) {
+  Event recorded = events.get(event);
+  if (StreamOrder *const known = order())
+    known->record_event(event, stream);
+  recorded.recorded = true;
+  recorded.time = std::chrono::steady_clock::now();
+  events.set(event, recorded);
+}
+
+void ladder::runtime::wait_for_event(StreamId stream, cudaEvent_t event) {
+  events.get(event);
+  if (StreamOrder *const known = order())
+    known->wait_event(stream, event);
+}
+
 void ladder::runtime::destroy_streams_and_events() {
+  forget_captures();
   streams.clear();
   events.clear();
 }
@@ -145,12 +177,15 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return on_device([&] { host_waits(stream); });
 }
 
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
   return on_device([&] {
     const StreamId id = stream_id(stream);
     events.get(event);
-    if (StreamOrder *const known = order())
-      known->wait_event(id, event);
+    const bool is_captured = flags == cudaEventWaitExternal
+                                 ? capture(id, [&]() -> Work { return WaitWork{event}; })
+                                 : capture_wait(stream, event);
+    if (!is_captured)
+      wait_for_event(id, event);
   });
 }
 
@@ -187,13 +222,6 @@ cudaError_t cudaStreamGetDevice(cudaStream_t stream, int *device) {
   });
 }
 
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status) {
-  return on_device([&] {
-    require_stream(stream);
-    set(status, cudaStreamCaptureStatusNone);
-  });
-}
-
 cudaError_t cudaDeviceGetStreamPriorityRange(int *lowest, int *highest) {
   return query([&] {
     if (lowest)
@@ -213,20 +241,20 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
 
 cudaError_t cudaEventCreate(cudaEvent_t *event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
 
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
   return on_device([&] {
     const StreamId id = stream_id(stream);
-    Event recorded = events.get(event);
-    if (StreamOrder *const known = order())
-      known->record_event(event, id);
-    recorded.recorded = true;
-    recorded.time = std::chrono::steady_clock::now();
-    events.set(event, recorded);
+    events.get(event);
+    const bool is_captured = flags == cudaEventRecordExternal
+                                 ? capture(id, [&]() -> Work { return RecordWork{event}; })
+                                 : capture_record(event, id);
+    if (!is_captured)
+      record_event(event, id);
   });
 }
 
-cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
-  return cudaEventRecord(event, stream);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return cudaEventRecordWithFlags(event, stream, cudaEventRecordDefault);
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {

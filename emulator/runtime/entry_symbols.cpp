@@ -24,40 +24,42 @@ char *place(const void *symbol, std::size_t bytes, std::size_t offset) {
   return reinterpret_cast<char *>(variable.address) + offset;
 }
 
-void to_symbol(const void *symbol, const void *source, std::size_t bytes, std::size_t offset,
-               cudaMemcpyKind kind) {
+CopyWork to_symbol(const void *symbol, const void *source, std::size_t bytes, std::size_t offset,
+                   cudaMemcpyKind kind) {
   require(kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice || kind == cudaMemcpyDefault,
           cudaErrorInvalidMemcpyDirection);
-  copy(place(symbol, bytes, offset), source, bytes, kind);
+  return copy_work(place(symbol, bytes, offset), source, bytes, kind);
 }
 
-void from_symbol(void *destination, const void *symbol, std::size_t bytes, std::size_t offset,
-                 cudaMemcpyKind kind) {
+CopyWork from_symbol(void *destination, const void *symbol, std::size_t bytes, std::size_t offset,
+                     cudaMemcpyKind kind) {
   require(kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice || kind == cudaMemcpyDefault,
           cudaErrorInvalidMemcpyDirection);
-  copy(destination, place(symbol, bytes, offset), bytes, kind);
+  return copy_work(destination, place(symbol, bytes, offset), bytes, kind);
 }
 
 } // namespace
 
 cudaError_t cudaMemcpyToSymbol(const void *symbol, const void *source, size_t bytes, size_t offset,
                                cudaMemcpyKind kind) {
-  return on_device([&] { to_symbol(symbol, source, bytes, offset, kind); });
+  return on_device([&] { copy(to_symbol(symbol, source, bytes, offset, kind).what); });
 }
 
 cudaError_t cudaMemcpyToSymbolAsync(const void *symbol, const void *source, size_t bytes, size_t offset,
                                     cudaMemcpyKind kind, cudaStream_t stream) {
-  return on_stream(stream, [&] { to_symbol(symbol, source, bytes, offset, kind); });
+  const auto work = [&] { return to_symbol(symbol, source, bytes, offset, kind); };
+  return on_stream(stream, [&] { copy(work().what); }, work);
 }
 
 cudaError_t cudaMemcpyFromSymbol(void *destination, const void *symbol, size_t bytes, size_t offset,
                                  cudaMemcpyKind kind) {
-  return on_device([&] { from_symbol(destination, symbol, bytes, offset, kind); });
+  return on_device([&] { copy(from_symbol(destination, symbol, bytes, offset, kind).what); });
 }
 
 cudaError_t cudaMemcpyFromSymbolAsync(void *destination, const void *symbol, size_t bytes, size_t offset,
                                       cudaMemcpyKind kind, cudaStream_t stream) {
-  return on_stream(stream, [&] { from_symbol(destination, symbol, bytes, offset, kind); });
+  const auto work = [&] { return from_symbol(destination, symbol, bytes, offset, kind); };
+  return on_stream(stream, [&] { copy(work().what); }, work);
 }
 
 cudaError_t cudaGetSymbolAddress(void **address, const void *symbol) {

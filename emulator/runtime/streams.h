@@ -1,6 +1,7 @@
 // Streams. Work runs synchronously, so a stream is only its properties.
 #pragma once
 
+#include "runtime/capture.h"
 #include "runtime/entry.h"
 #include "runtime/stream_order.h"
 
@@ -10,13 +11,41 @@ namespace ladder::runtime {
 void require_stream(cudaStream_t stream);
 /// The stream's number, as from cudaStreamGetId. Throws like require_stream.
 StreamId stream_id(cudaStream_t stream);
+/// Whether the stream synchronises with the legacy stream. Throws like require_stream.
+bool is_blocking(cudaStream_t stream);
+/// Throws CudaError(cudaErrorInvalidResourceHandle) unless `event` is live.
+void require_event(cudaEvent_t event);
+/// Another order of work, beside those of the program's streams.
+StreamId new_lane();
 
-/// Runs the body of an entry point that issues work to a stream.
+void record_event(cudaEvent_t event, StreamId stream);
+/// Orders the stream's next work after the event.
+void wait_for_event(StreamId stream, cudaEvent_t event);
+
+/// Runs the body of an entry point that issues work to a stream. A stream that captures keeps what `describe`
+/// returns, a Work.
+template <typename Body, typename Describe>
+cudaError_t on_stream(cudaStream_t stream, Body &&body, Describe &&describe,
+                      const char *call = __builtin_FUNCTION()) {
+  return on_device(
+      [&] {
+        const StreamId id = stream_id(stream);
+        if (capture(id, [&]() -> Work { return describe(); }))
+          return;
+        const OnStream on_stream(id);
+        body();
+      },
+      call);
+}
+
+/// The same for work that cannot be captured.
 template <typename Body>
 cudaError_t on_stream(cudaStream_t stream, Body &&body, const char *call = __builtin_FUNCTION()) {
   return on_device(
       [&] {
-        const OnStream on_stream(stream_id(stream));
+        const StreamId id = stream_id(stream);
+        refuse_captured(id);
+        const OnStream on_stream(id);
         body();
       },
       call);

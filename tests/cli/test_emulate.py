@@ -231,9 +231,9 @@ def test_names_outside_the_locales_encoding(tmp_path):
     "text, options, message",
     [
         (
-            "int main() { cudaGraph_t graph; return cudaGraphCreate(&graph, 0); }",
+            "int main() { cudaMipmappedArray_t array; return cudaFreeMipmappedArray(array); }",
             [],
-            "error: lacking.cu calls what the emulated CUDA runtime does not have: cudaGraphCreate\n"
+            "error: lacking.cu calls what the emulated CUDA runtime does not have: cudaFreeMipmappedArray\n"
             "Such a program runs only on a GPU.",
         ),
         (

@@ -11,7 +11,7 @@ EMULATOR = Path(__file__).parents[2] / "emulator"
 
 ROWS = _emulator.opcode_rows()
 
-#: Opcodes that the sanitizer ignores: they concern caches, or order accesses that are not modelled.
+#: Opcodes that the sanitizer ignores: they concern caches or images, or order accesses that are not modelled.
 EXEMPT = {
     "prefetch",
     "prefetchu",
@@ -22,6 +22,10 @@ EXEMPT = {
     "tensormap",
     "fence.proxy",
     "membar.proxy",
+    "tex",
+    "tld4",
+    "suld",
+    "sust",
 }
 
 

@@ -51,6 +51,7 @@ def run(tmp_path):
         "cooperative",
         "divergence",
         "errors",
+        "graphs",
         "histogram",
         "hostile",
         "matmul",
@@ -61,6 +62,7 @@ def run(tmp_path):
         "spin",
         "streams",
         "symbols",
+        "textures",
         "transpose",
     ],
 )
@@ -294,6 +296,41 @@ def test_the_sanitizer_is_off_at_0(run):
     assert run("faults", "shared", LADDER_CHECK="1").log["findings"] != []
 
 
+@pytest.mark.parametrize(("way", "kinds"), [("edge", set()), ("none", {"race between streams"})])
+def test_nodes_of_a_graph_are_ordered_by_its_edges_alone(run, way, kinds):
+    findings = run("graph_order", way, LADDER_CHECK="1").log["findings"]
+    assert {finding["kind"] for finding in findings} == kinds, findings
+
+
+@pytest.mark.parametrize("name", ["graphs", "textures"])
+def test_the_sanitizer_finds_only_the_refused_calls_of(run, name):
+    findings = run(name, LADDER_CHECK="1").log["findings"]
+    refused = {"fault", "bad copy", "bad free", "use after free", "unchecked error"}
+    assert [finding for finding in findings if finding["kind"] not in refused] == []
+
+
+@pytest.mark.parametrize(
+    ("way", "words"),
+    [
+        ("trap", "an access outside a surface of 16 bytes x 2 x 1"),
+        ("destroyed", "is not the handle of a texture object that exists"),
+        ("geometry", "a 1D access to a 2D image"),
+        ("freed", "at byte 0 of 'cudaMallocArray'"),
+    ],
+)
+def test_rejected_accesses_to_images(run, way, words):
+    result = run("textures", way)
+    assert result.exit_code == 3, result.stdout
+    assert words in result.stderr and "textures.cu:" in result.stderr
+
+
+def test_filtering_gives_the_bits_of_a_gpu(run):
+    result = run("filtering")
+    assert result.exit_code == 0, result.stdout + result.stderr
+    of_a_gpu = (Path(__file__).parent / "data" / "filtering.txt").read_text()
+    assert result.stdout.splitlines() == of_a_gpu.splitlines()
+
+
 def test_ptx_for_a_newer_gpu_is_refused(tmp_path):
     program = build_program([PROGRAMS / "vector_add.cu"], EmulatorTarget("sm_90"))
     result = subprocess.run(
@@ -304,7 +341,7 @@ def test_ptx_for_a_newer_gpu_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "call", ["cudaGraphCreate(nullptr, 0)", "cudaMallocArray(nullptr, nullptr, 1, 1, 0)"]
+    "call", ['cudaGraphDebugDotPrint(nullptr, "", 0)', "cudaMallocMipmappedArray(nullptr, nullptr, {}, 1, 0)"]
 )
 def test_missing_entry_point_fails_the_build(tmp_path, call):
     source = tmp_path / "missing.cu"
