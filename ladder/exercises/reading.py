@@ -120,6 +120,7 @@ _FIELDS: dict[str, tuple[type, str]] = {
     "window": (list, "window"),
     "softcap": (float, "softcap"),
     "sinks": (bool, "sinks"),
+    "e4m3": (bool, "e4m3"),
     "bias_heads": (int, "bias_heads"),
     "page_size": (int, "page_size"),
     "intervals": (bool, "intervals"),

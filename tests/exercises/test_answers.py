@@ -89,6 +89,7 @@ TILES = {
     "d3_paged": {64: (64, 64)},
     "d4_one_launch": {64: (64, 64)},
     "d5_variants": {64: (64, 64)},
+    "d6_fp8_cache": {64: (64, 128)},
 }
 
 #: A call that orders threads or copies, with the object and the arguments: K's wait is not V's.
