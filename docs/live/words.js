@@ -38,7 +38,7 @@ function said(text, ends = [/(?<=[.:])\s+/, /(?<=,)\s+|\s+(?=\()/]) {
 function translate(root) {
   const nodes = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
   for (let node = root.nodeType === Node.TEXT_NODE ? root : nodes.nextNode(); node; node = nodes.nextNode()) {
-    if (!/[A-Za-z]{2}/.test(node.data) || node.parentElement?.closest("script, code, pre, textarea")) continue;
+    if (!/[A-Za-z]{2}/.test(node.data) || node.parentElement?.closest("script, style, code, pre, textarea")) continue;
     const [, before, text, behind] = node.data.match(/^(\s*)(.*?)(\s*)$/s), own = said(text);
     if (own !== text.replace(/\s+/g, " ")) node.data = before + own + behind;
   }

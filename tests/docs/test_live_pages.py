@@ -328,6 +328,10 @@ def test_findings_and_verdicts_speak_chinese(browser: Browser, address: str) -> 
     verdict = _text(browser, "verdict")
     assert not re.search(r"right, but|at most|What counts", verdict), verdict
     browser.wait_for("document.getElementById('task').textContent.includes('共享内存')")
+    # The table of steps keeps its style.
+    browser.set_width(390)
+    _press(browser, "step")
+    assert browser.value("document.documentElement.scrollWidth <= window.innerWidth")
 
 
 @pytest.mark.full
