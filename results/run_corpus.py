@@ -57,12 +57,13 @@ _READ_BYTES = 1 << 20
 _DETAIL_LETTERS = 160
 
 _FAILS = re.compile(
-    r"\bfail(?:s|ed|ures?)?\b|\bmismatch(?:es|ed)?\b|\bincorrect\b|\bnot (?:match|equal|correct)\b|\bwrong\b",
+    r"\bfail(?:s|ed|ures?)?\b|\bmismatch(?:es|ed)?\b|\bincorrect\b|\bnot (?:match|equal|correct)\b|\bwrong\b"
+    r"|\breturned ERROR\b",
     re.I,
 )
 _PASSES = re.compile(
     r"\bpass(?:es|ed)?\b|\bcorrect(?:ly)?\b|\bsucce(?:ss|eded|ssful|ssfully)\b"
-    r"|\b(?:results?|outputs?) match\b|\bverified\b|\bverification\b.*\bok\b|\bidentical\b",
+    r"|\b(?:results?|outputs?) match\b|\bverified\b|\bverification\b.*\bok\b|\bidentical\b|\breturned OK\b",
     re.I,
 )
 #: A count of no faults is none.
@@ -80,7 +81,8 @@ _UNCOUNTED_DEATH = re.compile(r"^error: .* was ended by (SIG\w+); nothing was co
 #: The command's own first line.
 _BUILDING = re.compile(r"Building .* \.\.\.\n")
 _UNAVAILABLE = re.compile(
-    r"(?:is|are) not emulated|does not have|not supported|not implemented|not modelled", re.I
+    r"(?:is|are) not emulated|\bonly\b.*\bemulated\b|does not have|not supported|not implemented|not modelled",
+    re.I,
 )
 
 
