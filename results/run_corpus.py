@@ -81,7 +81,8 @@ _UNCOUNTED_DEATH = re.compile(r"^error: .* was ended by (SIG\w+); nothing was co
 #: The command's own first line.
 _BUILDING = re.compile(r"Building .* \.\.\.\n")
 _UNAVAILABLE = re.compile(
-    r"(?:is|are) not emulated|\bonly\b.*\bemulated\b|does not have|not supported|not implemented|not modelled",
+    r"(?:is|are) not emulated|\bonly\b.*\bemulated\b|does not have"
+    r"|not supported|not implemented|not modelled",
     re.I,
 )
 
