@@ -84,6 +84,11 @@ def offered_exercises(rungs: Sequence[str]) -> list[Exercise]:
     return [one for one in exercises() if not reason_against(one, rungs)]
 
 
+def page_of(exercise: Exercise) -> str:
+    """The name of its page; a rung may have the name of an exercise."""
+    return f"exercise_{exercise.name}"
+
+
 def answers_of(exercise: Exercise) -> list[Answer]:
     """The starting point, and behind it the known answers, right and wrong ones mixed."""
     known = read_answers(exercise)
@@ -113,7 +118,7 @@ def exercise_data(exercise: Exercise) -> dict[str, Any]:
     answers = answers_of(exercise)
     facts = of_kind(exercise, answers)
     return {
-        "name": exercise.name,
+        "name": page_of(exercise),
         "source": {"name": exercise.main_file, "lines": answers[0].source.splitlines()},
         "exercise": {
             "task": exercise.task.strip(),

@@ -24,7 +24,14 @@ from typing import Any
 
 import translations
 from live_compiling import modules_of
-from live_exercises import cases_of, exercise_data, kernel_of, offered_exercises, reason_against
+from live_exercises import (
+    cases_of,
+    exercise_data,
+    kernel_of,
+    offered_exercises,
+    page_of,
+    reason_against,
+)
 from live_recording import Run, barrier_lines, record_run, recorded, references, with_line
 
 from ladder.banks.access import WIDTHS
@@ -229,7 +236,7 @@ def write_pages(folder: Path, build: Path) -> list[Path]:
         for one in asked:
             with progress.step(one.name):
                 sources = [one.folder] if one.rung is None else [one.folder, one.stage().path]
-                _write_data(one.name, sources, functools.partial(exercise_data, one), folder)
+                _write_data(page_of(one), sources, functools.partial(exercise_data, one), folder)
     for one in asked:
         _write_exercise_page(one, folder)
     _write_exercise_list(folder)
@@ -239,7 +246,7 @@ def write_pages(folder: Path, build: Path) -> list[Path]:
 def write_compiler_file(stages: Iterable[Stage], asked: Iterable[Exercise], folder: Path) -> None:
     """Writes what the kernels are compiled with, for ``ladder serve``; other servers have no compiler."""
     kernels = {one.name: kernel_of_rung(one) for one in stages}
-    kernels |= {one.name: kernel_of(one) for one in asked}
+    kernels |= {page_of(one): kernel_of(one) for one in asked}
     facts = {
         name: {"rung": one.stage and one.stage.name, "arch": one.arch, "options": one.options}
         for name, one in kernels.items()
@@ -289,7 +296,7 @@ def _write_rung_page(stage: Stage, folder: Path) -> Path:
         idea = translations.translated_label(stage.idea.rstrip("."), translate)
         about = OF_RUNG if is_rung else OF_EXAMPLE
         intro = f"<span>{html.escape(idea)}.</span> <span>{about}</span> <span>{facts}</span>"
-        links = ", ".join(_link(one.name, translate(one.title), language) for one in asked)
+        links = ", ".join(_link(page_of(one), translate(one.title), language) for one in asked)
         if asked:
             intro += f"</p>\n<p><span>Exercises:</span> {links}"
         heading = f"{stage.name}: {html.escape(title)}"
@@ -304,7 +311,7 @@ def _write_exercise_page(exercise: Exercise, folder: Path) -> None:
         intro += f"</p>\n<p><span>{LEFT_OUT}</span> {left_out}"
     for language in ("", *translations.LANGUAGES):
         heading = f"{exercise.name}: {html.escape(_translator(language)(exercise.title))}"
-        _write_from_template("page.html", folder, exercise.name, language, heading=heading, intro=intro)
+        _write_from_template("page.html", folder, page_of(exercise), language, heading=heading, intro=intro)
 
 
 def _write_exercise_list(folder: Path) -> None:
@@ -317,7 +324,7 @@ def _write_exercise_list(folder: Path) -> None:
                 reasons.setdefault(reason, []).append(one.name)
                 continue
             title = html.escape(_translator(language)(one.title))
-            rows.append(f"<tr><td>{_link(one.name, one.name, language)}</td><td>{title}</td></tr>")
+            rows.append(f"<tr><td>{_link(page_of(one), one.name, language)}</td><td>{title}</td></tr>")
         absent = [
             f"<li><span>{html.escape(reason)}</span>: <code>{' '.join(names)}</code></li>"
             for reason, names in reasons.items()
@@ -374,9 +381,9 @@ def words_of_page(name: str, language: str) -> dict[str, str]:
     """What a page says in another language: the words of all pages, and those of its exercise."""
     path = ROOT / "docs" / "live" / f"{language}.json"
     words: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
-    found = next((one for one in exercises() if one.name == name), None)
+    found = next((one for one in exercises() if page_of(one) == name), None)
     if found is not None:
-        said = [*translations.messages(f"exercises/{name}/exercise.toml")]
+        said = [*translations.messages(f"exercises/{found.name}/exercise.toml")]
         reasons = [*(one.reason for one in found.cases), *(one.reason for one in found.runs)]
         said += [reason for reason in reasons if reason]
         translate = _translator(language)

@@ -170,7 +170,7 @@ def _link_exercises(app: Any, docname: str, source: list[str]) -> None:
     for cell in notebook.cells:
         cells.append(cell)
         if found := _EXERCISE.match(cell.source):
-            link = _live_link(app, up, found[1], "Try answers in the browser")
+            link = _live_link(app, up, f"exercise_{found[1]}", "Try answers in the browser")
             cells += [nbformat.v4.new_markdown_cell(link.strip())] if link else []
     notebook.cells = cells
     source[0] = nbformat.writes(notebook)

@@ -297,7 +297,7 @@ def test_an_edited_kernel_has_steps(browser: Browser, compiling: str) -> None:
 @pytest.mark.full
 def test_a_program_is_edited(browser: Browser, compiling: str) -> None:
     """Its outputs are compared with the solution's, since its main does not run."""
-    _open(browser, compiling, "cuda_vector_add")
+    _open(browser, compiling, "exercise_cuda_vector_add")
     exercise = get_exercise("cuda_vector_add")
     browser.value("[...document.querySelectorAll('#answers input')].at(-1).checked = true; 0")
     answer = _press(browser, "answer")
@@ -322,7 +322,7 @@ def test_findings_and_verdicts_speak_chinese(browser: Browser, address: str) -> 
     browser.wait_for("document.getElementById('findings').textContent.includes('第')")
     findings = _text(browser, "findings")
     assert not re.search(r"race|reads|writes|barrier", findings), findings
-    _open_in(browser, address, "zh_CN/", "cuda_transpose")
+    _open_in(browser, address, "zh_CN/", "exercise_cuda_transpose")
     _press(browser, "answer")
     browser.wait_for("document.getElementById('verdict').textContent.includes('不对')")
     verdict = _text(browser, "verdict")
@@ -345,7 +345,7 @@ def test_the_list_names_all_exercises(browser: Browser, address: str) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("page", ["exercises", "v1_kernel", "cuda_map", "gemm"])
+@pytest.mark.parametrize("page", ["exercises", "exercise_v1_kernel", "exercise_cuda_map", "gemm"])
 def test_the_new_pages_fit_a_phone(browser: Browser, address: str, page: str) -> None:
     for width in (390, 1280):
         browser.set_width(width)
@@ -374,7 +374,7 @@ def test_an_error_of_the_compiler_is_shown_at_its_line(browser: Browser, compili
 @pytest.mark.full
 def test_the_exercise_is_solved_in_the_editor(browser: Browser, compiling: str) -> None:
     exercise = get_exercise("v1_rescale")
-    _open(browser, compiling, exercise.name)
+    _open(browser, compiling, f"exercise_{exercise.name}")
     source = browser.value("document.getElementById('source').value")
     assert solution_text(exercise).strip() not in source
     browser.value("[...document.querySelectorAll('#answers input')].at(-1).checked = true; 0")
@@ -393,7 +393,7 @@ def test_the_editor_fits_a_phone_and_needs_its_server(browser: Browser, compilin
         assert browser.value("document.documentElement.scrollWidth <= window.innerWidth")
     _open(browser, address, "v1_minimal")
     assert browser.value("document.getElementById('editor').hidden")
-    _open(browser, address, "v1_rescale")
+    _open(browser, address, "exercise_v1_rescale")
     assert browser.value("document.getElementById('editor').hidden")
 
 
@@ -473,7 +473,7 @@ def test_an_exercise_is_solved_by_its_right_answers_alone(
     solution = solution_text(exercise).strip("\n")
     right = {solution, *(one.text.strip("\n") for one in known.right)}
     wrong = {one.text.strip("\n") for one in known.wrong}
-    _open(browser, address, exercise.name)
+    _open(browser, address, f"exercise_{exercise.name}")
     shown = browser.value("[...document.querySelectorAll('#answers label')].map((one) => one.textContent)")
     assert shown[0] == exercise.gap.skeleton.strip("\n") and set(shown[1:]) == right | wrong
     source = "[...document.querySelectorAll('#lines td.code')].map((one) => one.textContent).join('\\n')"
@@ -495,7 +495,7 @@ def test_counts_and_findings_of_an_exercise_equal_the_native_ones(
     browser: Browser, address: str, exercise: Exercise, tmp_path: Path
 ) -> None:
     """Of its starting point and of a right answer, each built by itself; they run under the sanitizer."""
-    _open(browser, address, exercise.name)
+    _open(browser, address, f"exercise_{exercise.name}")
     shown = browser.value("[...document.querySelectorAll('#answers label')].map((one) => one.textContent)")
     for text in (exercise.gap.skeleton.strip("\n"), solution_text(exercise).strip("\n")):
         _choose(browser, shown.index(text))

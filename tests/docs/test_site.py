@@ -55,7 +55,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (texts / "notebooks" / "README.md").write_text("# Lessons\n")
     (texts / "examples").mkdir()
     (texts / "examples" / "README.md").write_text("# Examples\n")
-    for page in ("v1_minimal", "banks", "v1_rescale", "exercises", "gemm"):
+    for page in ("v1_minimal", "banks", "exercise_v1_rescale", "exercises", "gemm"):
         (target / "live" / f"{page}.html").write_text("a page")
     module = _module(DOCS / "site.py")
     module.run_sphinx(texts, target, "en")
@@ -137,7 +137,7 @@ def test_lessons_have_outputs_and_rungs_their_sources(site: Path) -> None:
         lesson = (site / language / "notebooks" / "01_lesson.html").read_text(encoding="utf-8")
         assert (
             lesson.count(f"{live}/") == 1
-            and f"href='{up.removeprefix('../')}{live}/v1_rescale.html'" in lesson
+            and f"href='{up.removeprefix('../')}{live}/exercise_v1_rescale.html'" in lesson
         )
         for page, name in (("notebooks", "exercises"), ("examples", "gemm")):
             text = (site / language / page / "README.html").read_text(encoding="utf-8")
