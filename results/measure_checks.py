@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import ctypes
 import os
 import pty
 import resource
@@ -30,13 +29,12 @@ from pathlib import Path
 from measure_first_stops import processor
 
 from ladder.build import pinned_nvcc
-from ladder.common import cache
+from ladder.cli import kept
 from ladder.exercises import Exercise, Workspace, exercises, get_exercise
 from ladder.exercises.checking import check
 from ladder.exercises.markers import fill_gap, solution_text
 
 COLUMNS = ("exercise", "rung", "alone_s", "kept_s", "watched_s", "load", "cpu", "nvcc", "date")
-_PR_SET_CHILD_SUBREAPER = 36
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -102,10 +100,13 @@ def main() -> int:
     parser.add_argument("exercises", nargs="*", default=[one.name for one in exercises()])
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
-    # What is kept becomes a child of this process, with its time; an earlier one ends without its socket.
-    for socket in cache.root().glob("kept-*.socket"):
-        socket.unlink()
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    path = kept.socket_path()
+    if path is None:
+        raise SystemExit("nothing can be kept here")
+    path.unlink(missing_ok=True)
+    kept.start(path)  # a child of this process, so its time counts
+    while not path.exists():
+        time.sleep(0.1)
     table = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     table.writeheader()
     where = {"cpu": processor(), "nvcc": pinned_nvcc().version, "date": date.today().isoformat()}

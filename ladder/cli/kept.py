@@ -1,8 +1,8 @@
 """Commands for which torch is kept in memory: its import takes longer than the check of a small kernel.
 
 On a terminal such a command runs in a child of a process that has imported torch and nothing of ladder: see
-:mod:`ladder.cli.kept_server`. The first such command starts that process. It ends when none has been run for
-:data:`IDLE_S`. With ``LADDER_KEEP=0`` every command runs in its own process.
+:mod:`ladder.cli.kept_server`. The first such command that has imported torch starts that process. It ends
+when none has been run for :data:`IDLE_S`. With ``LADDER_KEEP=0`` every command runs in its own process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +27,6 @@ _SWITCH = "LADDER_KEEP"
 _COMMANDS = (["exercise", "check"],)
 #: A socket's path may have no more bytes.
 _MOST_BYTES = 100
-_STARTS_WITHIN_S = 5.0
 #: Variables that libraries read when they are loaded.
 _READ_EARLY = (
     *("LD_", "LANG", "LC_", "PYTHON", "TORCH", "ATEN_", "CUDA"),
@@ -38,16 +36,18 @@ _READ_EARLY = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line, where torch is kept if it may be, and returns its exit code."""
-    if arguments is None and _may_be_kept(sys.argv[1:]):
-        try:
-            code = _ask()
-        except KeyboardInterrupt:  # a second one, while the command ends
-            return 130
-        if code is not None:
-            return code
-    from ladder.cli import program
-
-    return program.main(arguments)
+    path = socket_path() if arguments is None and _may_be_kept(sys.argv[1:]) else None
+    if path is None:
+        return _run(arguments)
+    try:
+        code = _ask(path)
+    except KeyboardInterrupt:  # a second one, while the command ends
+        return 130
+    if code is None:
+        code = _run()
+        if "torch" in sys.modules:
+            start(path)
+    return code
 
 
 def _may_be_kept(words: Sequence[str]) -> bool:
@@ -56,11 +56,25 @@ def _may_be_kept(words: Sequence[str]) -> bool:
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
-def _ask() -> int | None:
-    """The exit code of this command in a child of the process that keeps torch; None if there is no such."""
+def _run(arguments: Sequence[str] | None = None) -> int:
+    from ladder.cli import program
+
+    return program.main(arguments)
+
+
+def socket_path() -> Path | None:
+    """Where a process that keeps torch for one like this listens; None if there can be none."""
     with suppress(OSError, importlib.metadata.PackageNotFoundError):
         path = cache.root() / f"kept-{_surroundings()}.socket"
-        if len(os.fsencode(path)) <= _MOST_BYTES and (connection := _connected(path)):
+        if len(os.fsencode(path)) <= _MOST_BYTES:
+            return path
+    return None
+
+
+def _ask(path: Path) -> int | None:
+    """The exit code of this command in a child of the process at ``path``; None if there is none."""
+    with suppress(OSError):
+        if connection := _connection(path):
             return _answer(connection)
     return None
 
@@ -106,24 +120,17 @@ def _surroundings() -> str:
     return cache.digest([repr((*facts, sorted(os.sched_getaffinity(0))))])
 
 
-def _connected(path: Path) -> socket.socket | None:
-    """A connection to the process at ``path``, which is started if there is none."""
-    if found := _connection(path):
-        return found
-    path.parent.mkdir(parents=True, exist_ok=True)
+def start(path: Path) -> None:
+    """Starts the process that listens at ``path``, without waiting for it."""
     program = (
         f"import sys; sys.path[:] = {sys.path!r}; from ladder.cli.kept_server import serve; "
         f"serve({str(path)!r}, {IDLE_S})"
     )
     null = subprocess.DEVNULL
     command = [sys.executable, "-c", program]
-    subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True, cwd="/")
-    end = time.monotonic() + _STARTS_WITHIN_S
-    while time.monotonic() < end:
-        if found := _connection(path):
-            return found
-        time.sleep(0.01)
-    return None
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True, cwd="/")
 
 
 def _connection(path: Path) -> socket.socket | None:

@@ -29,6 +29,9 @@ _LOOK_S = 5.0
 
 def serve(path: str, idle_s: float) -> None:
     """Answers at the socket ``path`` until nobody has asked for so long, or the socket is gone."""
+    for name in MODULES.values():
+        importlib.import_module(name)
+    gc.freeze()  # so that collections in children leave its pages shared
     listening = socket.socket(socket.AF_UNIX)
     beside = f"{path}.{os.getpid()}"
     umask = os.umask(0o077)  # nobody else may connect
@@ -38,9 +41,6 @@ def serve(path: str, idle_s: float) -> None:
     inode = os.stat(beside).st_ino
     os.rename(beside, path)
     listening.settimeout(_LOOK_S)
-    for name in MODULES.values():
-        importlib.import_module(name)
-    gc.freeze()  # so that collections in children leave its pages shared
     asked = time.monotonic()
     while time.monotonic() - asked < idle_s and _inode(path) == inode:
         with suppress(TimeoutError):

@@ -10,11 +10,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from waiting import wait_for
+import torch  # noqa: F401 - which commands import
+from waiting import descendants, wait_for
 
 from ladder.build import EmulatorTarget
+from ladder.cli import main
 
 CHECK = (sys.executable, "-m", "ladder", "exercise", "check", "cuda_map")
 
@@ -26,11 +29,25 @@ class Terminal:
         self.folder = folder
         self.cache = folder / "flash-ladder"
 
+    def environment(self, **variables: str) -> dict[str, str]:
+        return {**os.environ, "XDG_CACHE_HOME": str(self.folder), "LADDER_KEEP": "1", **variables}
+
+    def keep(self) -> int:
+        """Starts the process that keeps torch, and returns its socket's inode."""
+        program = "from ladder.cli.kept import *; start(socket_path())"
+        subprocess.run([sys.executable, "-c", program], env=self.environment(), check=True)
+        assert wait_for(lambda: bool(self.sockets))
+        return self.inode()
+
     def start(self, **variables: str) -> tuple[subprocess.Popen[bytes], int]:
         ours, theirs = pty.openpty()
-        environment = {**os.environ, "XDG_CACHE_HOME": str(self.folder), "LADDER_KEEP": "1", **variables}
         process = subprocess.Popen(
-            CHECK, cwd=self.folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
+            CHECK,
+            cwd=self.folder,
+            env=self.environment(**variables),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
         )
         os.close(theirs)
         return process, ours
@@ -66,32 +83,59 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
         socket.unlink()  # which ends the process
 
 
-def test_the_next_command_finds_the_same_process(terminal: Terminal) -> None:
+def test_commands_run_where_torch_is_kept(terminal: Terminal) -> None:
+    inode = terminal.keep()
+    (server,) = (int(one.name) for one in Path("/proc").glob("[0-9]*") if _serves(one, terminal.cache))
+    before = _time_of_children(server)
     code, shown = terminal.run()
     assert code == 2 and "cuda_map has not been started" in shown.replace("\r\n", " ")
-    first = terminal.inode()
     code, shown = terminal.run(LADDER_LANGUAGE="zh-CN")
     assert code == 2 and "cuda_map" in shown and "not been" not in shown
-    assert terminal.inode() == first
-
-
-def test_nothing_is_kept_elsewhere(terminal: Terminal) -> None:
+    assert terminal.inode() == inode
+    assert wait_for(lambda: not descendants(server))
+    assert _time_of_children(server) > before
+    before = _time_of_children(server)
     assert terminal.run(LADDER_KEEP="0")[0] == 2
-    piped = subprocess.run(
-        CHECK,
-        cwd=terminal.folder,
-        env={**os.environ, "XDG_CACHE_HOME": str(terminal.folder)},
-        capture_output=True,
-    )
-    assert piped.returncode == 2 and not terminal.sockets
+    piped = subprocess.run(CHECK, cwd=terminal.folder, env=terminal.environment(), capture_output=True)
+    assert piped.returncode == 2 and _time_of_children(server) == before
+
+
+def _serves(process: Path, cache: Path) -> bool:
+    try:
+        return f"serve('{cache}" in (process / "cmdline").read_text()
+    except OSError:  # it has ended
+        return False
+
+
+def _time_of_children(process: int) -> int:
+    words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return int(words[13]) + int(words[14])
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_torch_is_kept_once_a_command_on_a_terminal_has_imported_it(
+    kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Path] = []
+    monkeypatch.setattr("ladder.cli.program.main", lambda arguments=None: 7)
+    monkeypatch.setattr("ladder.cli.kept.start", started.append)
+    monkeypatch.setattr("ladder.cli.kept._connection", lambda path: None)
+    monkeypatch.setattr("sys.argv", ["ladder", "exercise", "check"])
+    monkeypatch.setenv("LADDER_KEEP", "1")
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(f"sys.{name}", SimpleNamespace(isatty=lambda: True))
+    if not kept:
+        monkeypatch.delitem(sys.modules, "torch", raising=False)
+    assert main() == 7 and len(started) == kept
 
 
 def test_an_interrupt_reaches_the_command(terminal: Terminal) -> None:
     start = (*CHECK[:3], "exercise", "start", "cuda_map")
     subprocess.run(start, cwd=terminal.folder, check=True, capture_output=True)
     compiler = {"LADDER_NVCC": str(EmulatorTarget("sm_80").nvcc().path)}
+    terminal.keep()
     process, ours = terminal.start(**compiler)
-    wait_for(lambda: [*terminal.cache.glob("build/*")])  # it compiles
+    assert wait_for(lambda: [*terminal.cache.glob("build/*")])  # it compiles
     process.send_signal(signal.SIGINT)
     begin = time.monotonic()
     code, shown = terminal.end(process, ours)
