@@ -11,12 +11,14 @@
 #include "ladder/arrivals.h"
 #include "ladder/decoding.h"
 #include "ladder/dispatch.h"
+#include "ladder/merge_parts.h"
 #include "ladder/workspace.h"
 #include "tiles/tiles.h"
 
 namespace {
 
 using ladder::DecodingProblem;
+using ladder::Parts;
 using namespace tiles;
 
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
@@ -56,12 +58,6 @@ __host__ __device__ inline int splits_of(int length) {
 __host__ __device__ inline int most_splits(int length) {
   return min(kMostSplits, (length + kSplit - 1) / kSplit);
 }
-
-/// The outputs of the splits: o (splits, batch, heads, q_len, d) and lse (splits, batch, heads, q_len) in
-/// fp32, each for the keys of its split alone.
-struct Parts {
-  float *o, *lse;
-};
 
 /// A work item: up to kRows rows of one group, whose heads' queries are consecutive rows; and the keys of one
 /// split, `begin` to `end` - 1. `tile_row` is the first of the rows in the group. Items are numbered by
@@ -151,9 +147,6 @@ __device__ void merge_workers(typename A::Partial (&parts)[A::workers],
 template <typename T, int d, int kRows, RegisterTile O, RegisterVector Vec>
 __device__ bool write(const Share<T, d, kRows> &share, const Parts &parts, unsigned *arrivals, O &o, Vec &m,
                       Vec &l);
-template <typename T, int d, int kWorkers>
-__device__ void merge_tile(const DecodingProblem &p, const Parts &parts, int64_t first_row, int rows,
-                           int splits, int worker);
 
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::threads)
@@ -234,7 +227,8 @@ __global__ void __launch_bounds__(A::threads)
                      m, l);
     const bool merges = worker == 0 && write(share, parts, arrivals, o, m, l);
     if (__syncthreads_or(merges))
-      merge_tile<T, d, A::workers>(problem, parts, share.first_row(), share.rows(), share.splits, worker);
+      ladder::merge_tile<T, d, A::workers>(problem, parts, share.first_row(), share.rows(), share.splits,
+                                           worker);
   }
 }
 
@@ -294,84 +288,6 @@ __device__ bool write(const Share<T, d, kRows> &share, const Parts &parts, unsig
   }
   const int64_t tile = int64_t(share.sequence) * p.kv_heads * share.tiles(p) + share.tile_number;
   return ladder::is_last_arrival(arrivals + tile, share.splits);
-}
-
-/// Reduces a value of each lane; all lanes have the result.
-template <typename F> __device__ float over_warp(float x, F combine) {
-  for (int distance = 16; distance > 0; distance /= 2)
-    x = combine(x, __shfl_xor_sync(0xffffffffu, x, distance));
-  return x;
-}
-
-/// Merges rows of the parts: o = sum of exp(lse_s - lse) o_s over the splits s, in this order, and lse =
-/// log(sum of exp(lse_s)). Called by a warp, for kRows rows or the `rows` that are left. Lane i has the lse
-/// and the weight of split i. The loads of kSplits parts of each row are issued together.
-template <int kRows, int kSplits, typename T, int d>
-__device__ void merge_rows(const DecodingProblem &p, const Parts &parts, int64_t first_row, int rows,
-                           int splits) {
-  constexpr int columns = d / 32; // of a lane
-  struct __align__(columns % 4 == 0 ? 16 : 8) Floats {
-    float x[columns];
-  };
-  const int64_t all_rows = int64_t(p.batch) * p.heads * p.q_len;
-  const auto place = [&](int split, int i) { return split * all_rows + first_row + min(i, rows - 1); };
-  Floats o[kRows] = {}, part[kSplits][kRows];
-  const auto load_parts = [&](int first) {
-#pragma unroll
-    for (int s = 0; s < kSplits; s++)
-#pragma unroll
-      for (int i = 0; i < kRows; i++)
-        part[s][i] = *reinterpret_cast<const Floats *>(parts.o + place(min(first + s, splits - 1), i) * d +
-                                                       lane_id() * columns);
-  };
-  float weights[kRows], largest[kRows], sums[kRows];
-#pragma unroll
-  for (int i = 0; i < kRows; i++)
-    weights[i] = lane_id() < splits ? parts.lse[place(lane_id(), i)] : -INFINITY;
-  load_parts(0); // before the reductions, which wait for lse
-#pragma unroll
-  for (int i = 0; i < kRows; i++) {
-    largest[i] = over_warp(fmaxf(weights[i], kLowest), [](float a, float b) { return fmaxf(a, b); });
-    weights[i] = ladder::ptx::exp2_approx((weights[i] - largest[i]) * kLog2E);
-    sums[i] = over_warp(weights[i], [](float a, float b) { return a + b; });
-  }
-  for (int first = 0; first < splits; first += kSplits) {
-    if (first > 0)
-      load_parts(first);
-#pragma unroll
-    for (int s = 0; s < kSplits; s++)
-      if (first + s < splits)
-#pragma unroll
-        for (int i = 0; i < kRows; i++) {
-          const float weight = __shfl_sync(0xffffffffu, weights[i], first + s);
-          for (int c = 0; c < columns; c++)
-            o[i].x[c] += weight * part[s][i].x[c];
-        }
-  }
-#pragma unroll
-  for (int i = 0; i < kRows; i++) {
-    if (i >= rows)
-      break;
-    const float inverse = 1.f / (sums[i] + FLT_MIN); // the sum is 0, or at least 1
-    T *out = static_cast<T *>(p.o) + (first_row + i) * d + lane_id() * columns;
-    for (int c = 0; c < columns; c += 2)
-      *reinterpret_cast<uint32_t *>(out + c) = pack<T>({o[i].x[c] * inverse, o[i].x[c + 1] * inverse});
-    if (lane_id() == 0)
-      p.lse[first_row + i] = largest[i] + logf(sums[i]);
-  }
-}
-
-/// Merges a tile's rows, which the workers share. They all wait for memory once per batch of loads.
-template <typename T, int d, int kWorkers>
-__device__ void merge_tile(const DecodingProblem &p, const Parts &parts, int64_t first_row, int rows,
-                           int splits, int worker) {
-  constexpr int batch = d == 256 ? 16 : 32; // rows times splits
-  const int own = (rows + kWorkers - 1) / kWorkers;
-  for (int row = worker * own; row < min(rows, (worker + 1) * own); row += 4)
-    if (own == 1)
-      merge_rows<1, batch, T, d>(p, parts, first_row + row, 1, splits);
-    else
-      merge_rows<4, batch / 4, T, d>(p, parts, first_row + row, min(rows, (worker + 1) * own) - row, splits);
 }
 
 /// The number of blocks that run at the same time.
