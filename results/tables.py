@@ -26,6 +26,7 @@ PAGES = (
     ROOT / "README.md",
     ROOT / "docs" / "debugger.md",
     ROOT / "docs" / "distributed.md",
+    ROOT / "docs" / "instructor.md",
     ROOT / "docs" / "ladders.md",
     ROOT / "docs" / "other_kernels.md",
     ROOT / "docs" / "rungs.md",
@@ -40,6 +41,7 @@ _LADDERS = ("attention", "attention_backward", "decoding", "hstu", "hstu_backwar
 TABLES: dict[str, Callable[[], str]] = {
     "other-kernels": counts.other_kernels,
     "first-stops": counts.first_stops,
+    "checks": counts.checks,
     "sanitizer": counts.sanitizer,
     "v4-kernel": lambda: counts.beside_the_algorithm("v4_tk_tiles"),
     "climb": speeds.climb,

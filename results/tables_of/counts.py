@@ -151,6 +151,31 @@ def first_stops() -> str:
     return title + markdown(head, rows)
 
 
+def checks() -> str:
+    """What a check of a changed kernel takes, by the kind of exercise: the least and the most."""
+    frame = pd.read_csv(ROOT / "results" / "checks.csv")
+    on_hopper = frame.rung.map({stage.name: bool(stage.only_arch) for stage in discover()})
+    kinds = {
+        "a program": frame.rung.isna(),
+        "a rung below v7": on_hopper.eq(False),
+        "a rung from v7 on": on_hopper.eq(True),
+    }
+    rows = []
+    for kind, chosen in kinds.items():
+        own = frame[chosen]
+        spans = (own[column] for column in ("alone_s", "kept_s", "watched_s"))
+        rows.append([kind, len(own), *(f"{span.min():.1f} to {span.max():.1f}" for span in spans)])
+    [(nice, cpu, nvcc, date)] = (
+        frame[["nice", "cpu", "nvcc", "date"]].drop_duplicates().itertuples(index=False)
+    )
+    load = (
+        f"with nice {nice} beside other work (load average {frame.load.min():.0f} to {frame.load.max():.0f})"
+    )
+    title = f"Seconds of processor time on an {cpu}, {load}, nvcc {nvcc}, {date}:\n\n"
+    head = ["exercise on", "exercises", "`check` in a script", "`check` on a terminal", "`watch`"]
+    return title + markdown(head, rows)
+
+
 def sanitizer() -> str:
     """How many of the corpus's planted faults, by kind, and of its clean kernels are reported."""
     frame = pd.read_csv(ROOT / "results" / "sanitizer.csv")
