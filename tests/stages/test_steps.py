@@ -37,7 +37,7 @@ LONGER = {
         "row statistics of padded sequences, a third of these lines; tile numbers and jagged tensors' TMA",
     ),
     "d4_one_launch": (
-        175,
+        145,
         "work items that find their sequence, blocks that count themselves in, and a merge within the loop, "
         "whose loads are issued together",
     ),
