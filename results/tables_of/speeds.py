@@ -154,17 +154,18 @@ def peer_speeds(name: str) -> str:
 
 
 def backward_parts() -> str:
-    """Variants of b4g_wide_adds and others, as multiples of its speed: medians over the problems of each head
-    dimension, with the least and the most.
+    """Variants of b4g_wide_adds and others, as multiples of its speed in the same run: medians over the runs
+    and problems of each head dimension, with the least and the most.
     """
-    measured = pd.read_csv(H100 / "backward_parts.csv").set_index(["B", "H", "Hkv", "N", "d", "causal"])
+    keys = ["run", "B", "H", "Hkv", "N", "d", "causal"]
+    measured = pd.read_csv(H100 / "backward_parts.csv").set_index(keys)
     by = {name: rows.tflops_single for name, rows in measured.groupby("contender", sort=False)}
     b4g = by.pop("b4g_wide_adds")
     rows = []
     for name, speeds in by.items():
         ratios = (speeds / b4g).dropna().groupby(level="d")
         spans = {d: f"{of_d.median():.2f} ({of_d.min():.2f} to {of_d.max():.2f})" for d, of_d in ratios}
-        rows.append((spans[128], name, spans[64]))
+        rows.append((spans[128], name, spans.get(64, "")))
     ordered = [(name, of_64, of_128) for of_128, name, of_64 in sorted(rows, reverse=True)]
     return markdown(["", "d = 64", "d = 128"], ordered)
 
