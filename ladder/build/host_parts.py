@@ -24,10 +24,12 @@ _FACTS = "facts.json"
 _TOKEN = re.compile(
     r"""
     //(?:\\\n|[^\n])* | /\*.*?\*/                       # comments
-    | ^[ \t]*\#(?:\\\n|[^\n])*                          # a directive
+    | ^[ \t]*\#(?:                                      # a directive
+        \\\n | //(?:\\\n|[^\n])* | /\*.*?\*/ | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*' | [^\n]
+      )*
     | (?:u8|[uUL])?R"(?P<end>[^()\\\s]{0,16})\(.*?\)(?P=end)"
     | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*'
-    | [A-Za-z_]\w* | \.?\d(?:[eEpP][+-]|[\w.']\b|\w|\.)* | :: | -> | \S
+    | [A-Za-z_]\w* | \.?\d(?:[eEpP][+-]|[\w.']\b|\w|\.)* | :: | -> | \+\+ | -- | && | \S
     """,
     re.DOTALL | re.MULTILINE | re.VERBOSE,
 )
@@ -38,9 +40,23 @@ _CONCERNS_HOST = {
 }
 #: What may stand before ``__device__`` in a declaration whose body is skipped.
 _BEFORE = {"static", "inline", "__inline__", "__forceinline__", "__noinline__", "explicit"}
-#: Other spellings of brackets and "#", and macros that say where they stand.
+#: Names in a declaration that look like macros, but are none that make its body the host's.
+_KNOWN = {
+    *("__launch_bounds__", "__cluster_dims__", "__maxnreg__", "__restrict__"),
+    *("__inline__", "__forceinline__", "__noinline__"),
+    *("__half", "__half2", "__nv_bfloat16", "__nv_bfloat162"),
+}
+_LIKE_A_MACRO = re.compile(r"_\w*|[A-Z][A-Z0-9]*_[A-Z0-9_]*")
+#: Other spellings of brackets, of "#" and of line ends, macros that say where they stand, and what depends on
+#: files that are not read.
 _UNCLEAR = re.compile(
-    r"<%|%>|%:|<:(?!:)|\?\?|__FILE__|__LINE__|__COUNTER__|__TIME__|__DATE__|source_location|\bassert\b"
+    r"<%|%>|%:|<:(?!:)|\?\?|\\[ \t\v\f]+\n|__FILE__|__LINE__|__COUNTER__|__TIME|__DATE__|source_location"
+    r"|\bassert\b|__has_include|_Pragma"
+)
+_PRAGMA = re.compile(r"\s*#\s*pragma\b")
+_DIRECTIVE = re.compile(
+    r"\s*#\s*(?:(?:include|if|ifdef|ifndef|elif|else|endif|undef|error|warning|(?P<macro>define))\b"
+    r"|pragma\s+(?:once|unroll|nounroll)\b)"
 )
 _MODULE = re.compile(r"_GLOBAL__N__[0-9a-f]{8}_\d+_\w+?_cu_[0-9a-f]{8}")
 #: What the host registers of a module: its kernels with their parameters, and its variables.
@@ -57,17 +73,19 @@ def host_text(source: str) -> str | None:
     if _UNCLEAR.search(source):
         return None
     tokens = [one for one in (found[0] for found in _TOKEN.finditer(source)) if one[:2] not in ("//", "/*")]
-    if any(_changes_meaning(one) for one in tokens):
+    if any(_is_unclear(one) for one in tokens):
         return None
     kept: list[str] = []
-    place = declaration = 0
+    place = declaration = depth = 0
     while place < len(tokens):
         token = tokens[place]
-        if token in ("__device__", "__global__") and (body := _body(tokens, declaration, place)):
+        is_specifier = not depth and token in ("__device__", "__global__")
+        if is_specifier and (body := _body(tokens, declaration, place)):
             kept += [*tokens[place : body.start], "}"]
             place = declaration = body.stop
             continue
         kept.append(token)
+        depth += (token == "(") - (token == ")")
         place += 1
         if token in (";", "{", "}") or (declaration == place - 1 and _is_directive(token)):
             declaration = place
@@ -78,22 +96,33 @@ def _is_directive(token: str) -> bool:
     return token.lstrip()[:1] == "#"
 
 
-def _changes_meaning(token: str) -> bool:
-    """Whether the token defines a macro that hides a brace, or that a function is the host's, too."""
-    return _is_directive(token) and (token.count("{") != token.count("}") or "__host__" in token)
+def _is_unclear(token: str) -> bool:
+    """Whether the token joins two lines, or is a directive that may change what others mean: with a macro
+    that hides a brace or a specifier, say.
+    """
+    if not _is_directive(token):
+        return token == "\\"
+    whole = token.replace("\\\n", "")
+    kind = _DIRECTIVE.match(whole)
+    if kind is None or whole.count("{") != whole.count("}") or 'R"' in whole:
+        return True
+    if not kind["macro"]:
+        return False
+    words = re.findall(r"[A-Za-z_]\w*", whole[kind.end() :])
+    return "##" in whole or any(word[0] == "_" or word in _CONCERNS_HOST for word in words)
 
 
 def _body(tokens: Sequence[str], declaration: int, keyword: int) -> range | None:
     """The places between the braces of the function of which ``keyword`` is a specifier, and the closing one;
     None if that is no function, or one whose body may concern the host.
     """
-    before = tokens[_behind_template(tokens, declaration) : keyword]
+    before = tokens[_behind_template(tokens, declaration, keyword) : keyword]
     if not _BEFORE.issuperset(before):
         return None
-    depth, place = 0, keyword
+    depth, place = 0, keyword + 1
     while place < len(tokens) and (depth or tokens[place] != "{"):
         token = tokens[place]
-        if not depth and (token in _CONCERNS_HOST or token in (";", "}")):
+        if _is_directive(token) or (not depth and _may_concern_host(token)):
             return None
         depth += (token == "(") - (token == ")")
         place += 1
@@ -102,7 +131,7 @@ def _body(tokens: Sequence[str], declaration: int, keyword: int) -> range | None
     begin = place + 1
     while place < len(tokens):
         token = tokens[place]
-        if _is_directive(token) and token.split()[0] != "#pragma":
+        if _is_directive(token) and not _PRAGMA.match(token):
             return None
         depth += (token == "{") - (token == "}")
         place += 1
@@ -111,12 +140,18 @@ def _body(tokens: Sequence[str], declaration: int, keyword: int) -> range | None
     return None
 
 
-def _behind_template(tokens: Sequence[str], declaration: int) -> int:
-    """The place behind ``template <...>``, if the declaration begins so."""
+def _may_concern_host(token: str) -> bool:
+    if token in _CONCERNS_HOST or token in (";", "}"):
+        return True
+    return token not in _KNOWN and bool(_LIKE_A_MACRO.fullmatch(token))
+
+
+def _behind_template(tokens: Sequence[str], declaration: int, keyword: int) -> int:
+    """The place behind ``template <...>``, if the declaration begins so and that ends before ``keyword``."""
     if tokens[declaration : declaration + 2] != ["template", "<"]:
         return declaration
     depth = 0
-    for place in range(declaration + 1, len(tokens)):
+    for place in range(declaration + 1, keyword):
         depth += (tokens[place] == "<") - (tokens[place] == ">")
         if not depth:
             return place + 1
@@ -173,7 +208,7 @@ class HostPart:
         if registered != facts.registered:
             return None
         (directory / OBJECT).write_bytes(data)
-        ptx.write_text(text.replace(module, facts.module) if module else text)
+        ptx.write_text(text.replace(module, facts.module) if module and facts.module else text)
         housekeeping.mark_used(self.path)
         return [Path(one) for one in facts.read]
 

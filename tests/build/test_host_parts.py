@@ -25,6 +25,7 @@ template <typename T, int d = 4> __global__ void __launch_bounds__(d * 32) kerne
   for (int i = 0; i < 2; i++) p[i] = "}"[i];
 }
 struct Item { int a; __device__ explicit Item(int i) { a = i; } int after; };
+int launch(int x, int y) { return x++ + y; }
 void launch() { kernel<<<1, 1>>>(nullptr); }
 """
 
@@ -43,6 +44,7 @@ def test_bodies_of_device_functions_are_not_the_hosts(was: str, now: str) -> Non
         ("(d * 32)", "(d * 64)"),
         ("int after", "int behind"),
         ("int a;", "int a, b;"),
+        ("x++ + y", "x + ++y"),
     ],
 )
 def test_the_rest_is_the_hosts(was: str, now: str) -> None:
@@ -68,6 +70,24 @@ def test_the_rest_is_the_hosts(was: str, now: str) -> None:
         "__device__ int f() {\n#define X 1\n return BODY; }",
         "__device__ int f() { return BODY + __LINE__; }",
         "__host__\n#pragma once\n__device__ int f() { return BODY; }",
+        "#define CONSTANT constexpr\n__device__ CONSTANT int f() { return BODY; }",
+        "#define PASTE(a, b) a##b\n__device__ PASTE(con, stexpr) int f() { return BODY; }",
+        "#define X __ho\\\nst__\n__device__ X int f() { return BODY; }",
+        "/* */ #define X constexpr\nint i;\n__device__ X int f() { return BODY; }",
+        '#pragma push_macro("__device__")\n__device__ int f() { return BODY; }',
+        '__device__ int f() {\n#pragma pop_macro("X")\n return BODY; }',
+        "__device__ int f() {\n#pragma pack(BODY)\n}",
+        '__device__ int f() { _Pragma("pack(BODY)") }',
+        "__device__ __attribute__((host)) int f() { return BODY; }",
+        "__device__ _CCCL_HOST int f() { return BODY; }",
+        "__device__ CUTE_HOST_DEVICE int f() { return BODY; }",
+        "#if __CUDA_ARCH__\n__device__\n#endif\nint f() { return BODY; }",
+        "template <bool b = (1 < 2)> __host__ __device__ int f() { return BODY > 0; }",
+        "const char *text = STRING(; __device__ int f() { return BODY; });",
+        "#define N 1 /* of\n__device__ int */\nint f() { return BODY; }",
+        "__device__ con\\\nstexpr int f() { return BODY; }",
+        "// of \\ \n__device__ void g() {\nint f() { return BODY; }\n// \\ \n}",
+        '#if __has_include("table")\n#include "table"\n#endif\n__device__ int f() { return BODY; }',
     ],
 )
 def test_what_may_concern_the_host_is_the_hosts(function: str) -> None:
@@ -88,6 +108,16 @@ def test_a_part_serves_the_same_kernels_and_is_made_again_if_damaged(tmp_path: P
         assert part.put(tmp_path, ptx) is None and part.is_there()
     (part.path / OBJECT).write_bytes(b"damaged")
     assert part.put(tmp_path, ptx) is None and not part.is_there()
+
+
+def test_names_of_device_functions_stay_whole(tmp_path: Path) -> None:
+    """If the host's part was made where nothing was named after the module."""
+    part, ptx = HostPart(tmp_path / "host"), tmp_path / "kernel.ptx"
+    (tmp_path / OBJECT).write_bytes(b"object")
+    ptx.write_text(kernel := ".entry k(\n.param .u32 p\n)\n")
+    part.keep(tmp_path, ptx, [])
+    ptx.write_text(text := f".func _ZN43_GLOBAL__N__01234567_9_kernel_cu_89abcdef1fEv(\n)\n{kernel}")
+    assert part.put(tmp_path, ptx) == [] and ptx.read_text() == text
 
 
 def test_a_changed_body_is_compiled_for_the_gpu_alone(
