@@ -44,12 +44,17 @@ constexpr float kDepth = 96.f, kLargestReference = 32.f, kLargestCap = 55.f;
 
 /// tanh(x) is x (kLinear + kCubic x^2) with a relative error of at most 2^-11.2 for |x| <= kSmall.
 constexpr float kSmall = 0.4f, kLinear = 0.999611754f, kCubic = -0.313297465f;
+
+/// With a scale / c above this, or below its inverse, scale^3 or x^2 may not be a normal number of fp32.
+constexpr float kLargestScale = 1e6f;
+
 inline Cap cap_of(const AttentionProblem &p) {
-  const float scale = p.scale / p.softcap, late_scale = p.softcap * kLog2E;
+  const float scale = p.scale / p.softcap, late_scale = p.softcap * kLog2E, size = std::fabs(scale);
+  const bool has_polynomial = 1.f / kLargestScale < size && size < kLargestScale;
   return {scale,
           late_scale,
           std::round(std::min({late_scale, kLargestReference, kDepth - late_scale})),
-          kSmall / std::fabs(scale),
+          has_polynomial ? kSmall / size : -1.f,
           late_scale * scale * kLinear,
           late_scale * scale * scale * scale * kCubic};
 }

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+import torch
 
+import ladder
 from ladder.evaluation import Evaluation
 from ladder.operations import Problem
 
@@ -37,3 +39,15 @@ def test_logits_around_the_limit(run_stage: RunStage, softcap: float) -> None:
     """Some warps are on either side of 0.4 c; the fixture checks o and lse."""
     found = tanhs(run_stage(NAME, Problem(1, 1, 192, 320, 128, dtype="bf16", softcap=softcap, scale=0.06)))
     assert 0 < found <= 12 * 4 * 40
+
+
+@pytest.mark.parametrize("power", [100, -100])
+def test_logits_are_the_same_whatever_the_scale(power: int) -> None:
+    """Of products of 2^100 the square is no number of fp32, and of a scale of 2^100 the cube is none."""
+    generator = torch.Generator().manual_seed(1)
+    shapes = (64, 160, 160)
+    query, key, value = (torch.randn(1, 1, n, 128, generator=generator).bfloat16() for n in shapes)
+    o, lse = ladder.attention(query, key, value, softcap=30.0, scale=0.125, stage="x4c_fixed_reference")
+    scaled = query * 2.0**power, key, value
+    o_scaled, lse_scaled = ladder.attention(*scaled, softcap=30.0, scale=0.125 * 2.0**-power, stage=NAME)
+    assert torch.equal(o, o_scaled) and torch.equal(lse, lse_scaled)
