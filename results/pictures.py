@@ -72,7 +72,7 @@ def speeds() -> pd.DataFrame:
 def rungs() -> pd.DataFrame:
     """Each rung's counts on the default problem in the emulator, and its speed on the GPU."""
     attention = discover().computing("attention")
-    own = [stage for stage in attention if stage.path.parent == root() and not stage.needs]
+    own = [stage for stage in attention if stage.path.parent == root() and not stage.is_variant]
     table = pd.DataFrame({"title": [stage.title for stage in own]}, index=[stage.name for stage in own])
     counted = compare(DEFAULT_PROBLEM, list(table.index), backend="emulator").set_index("stage")
     table["conflicts"] = counted["conflicts"].astype(int)

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.operations import DEFAULT_OPERATION, DTYPES, AnyProblem
+from ladder.operations.attention.problem import value_dim
 from ladder.stages.places import include_directory
 
 P = TypeVar("P", bound=AnyProblem)
@@ -51,6 +52,13 @@ class Stage:
     only_arch: str | None = None
     #: Whether its outputs are bit-identical for every order of blocks and warps.
     deterministic: bool = True
+
+    @property
+    def is_variant(self) -> bool:
+        """Whether it needs a feature of the problem, or values narrower than keys, and so stands beside the
+        ladder whose rung it continues.
+        """
+        return bool(self.needs) or any(value_dim(d) != d for d in self.head_dims)
 
     @property
     def kernel(self) -> Path:

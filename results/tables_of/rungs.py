@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from steps import changed_lines
 from tables_of.data import ROOT, markdown, measured_rows
 
-from ladder.operations.attention.problem import value_dim
 from ladder.stages import Stage, discover, examples_root, root
 
 
@@ -21,12 +20,7 @@ def rungs(*operations: str) -> str:
 def rungs_of_attention(*operations: str, is_variant: bool) -> str:
     """:func:`rungs`, of the variants alone, or of all others."""
     found = [stage for name in operations for stage in discover().computing(name)]
-    return _table_of_rungs([s for s in found if s.path.parent == root() and _is_variant(s) == is_variant])
-
-
-def _is_variant(stage: Stage) -> bool:
-    """Whether a rung needs a feature of the problem, or values of another head dimension than keys."""
-    return bool(stage.needs) or any(value_dim(d) != d for d in stage.head_dims)
+    return _table_of_rungs([s for s in found if s.path.parent == root() and s.is_variant == is_variant])
 
 
 def _table_of_rungs(own: Sequence[Stage]) -> str:
@@ -39,7 +33,7 @@ def rungs_with_speeds() -> str:
     """:func:`rungs` of attention, with the speed of each on the H200, in the run that measured it."""
     rows = []
     for stage in discover().computing("attention"):
-        if stage.path.parent == root() and not _is_variant(stage):
+        if stage.path.parent == root() and not stage.is_variant:
             speeds = [rung_speed(stage.name, head_dim) for head_dim in (64, 128)]
             rows.append([_rung_link(stage), stage.idea, _lines(stage), *speeds, _lesson_links(stage)])
     table = markdown(["rung", "the one idea", "lines", "d = 64", "d = 128", "lesson"], rows)

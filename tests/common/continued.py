@@ -12,6 +12,6 @@ FIRST = frozenset({"v1_minimal", "v1b_fa2_loops", "v2_warp_mma", "v3_swizzle", "
 
 @cache
 def continued_rungs() -> frozenset[str]:
-    """The project's rungs that others continue. Variants, which need a feature, do not continue a rung."""
-    own = (stage for stage in discover() if stage.path.parent == root() and not stage.needs)
+    """The project's rungs that others continue. Variants do not continue a rung."""
+    own = (stage for stage in discover() if stage.path.parent == root() and not stage.is_variant)
     return frozenset(stage.before for stage in own if stage.before)

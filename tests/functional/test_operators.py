@@ -76,7 +76,7 @@ class TestOnTheGpu:
     """Operators with streams, devices and CUDA graphs."""
 
     @pytest.mark.parametrize(
-        "stage", [stage.name for stage in ladder.discover().computing("attention") if not stage.needs]
+        "stage", [stage.name for stage in ladder.discover().computing("attention") if not stage.is_variant]
     )
     def test_a_cuda_graph_captures_it(self, stage: str) -> None:
         dtype = torch.float16 if "f16" in ladder.discover()[stage].dtypes else torch.float32
