@@ -1,0 +1,63 @@
+"""The rung that "auto" chooses, for each kind of problem."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ladder.errors import UnsupportedProblem
+from ladder.functional.runs import highest
+from ladder.operations import BackwardProblem, DecodingProblem, Problem
+
+HEAD_DIMS = (64, 128, 256)
+WINDOW = (9, 0)
+LENGTHS = {"q_lens": (100,), "kv_lens": (100,)}
+#: What a problem of attention has, the rung of the forward pass, and the one of the gradients.
+ATTENTION: tuple[tuple[dict[str, Any], str, str], ...] = (
+    ({}, "v12c_end_aligned", "b4g_wide_adds"),
+    ({"is_causal": True}, "v12c_end_aligned", "b4g_wide_adds"),
+    ({"window": WINDOW}, "x2_window", "x2b_window_gradients"),
+    ({**LENGTHS, "window": WINDOW}, "x1_varlen", "x1b_varlen_gradients"),
+    ({"sinks": True, "window": WINDOW}, "x3_sink", "x3b_sink_gradient"),
+    ({"softcap": 30.0, "window": WINDOW}, "x4d_cubic", "x4b_softcap_gradients"),
+)
+DECODING: tuple[tuple[dict[str, Any], str], ...] = (
+    ({}, "d5_variants"),
+    ({"page_size": 16}, "d5_variants"),
+    ({"window": 3, "is_causal": True}, "d5_variants"),
+    ({"num_splits": 3}, "d3_paged"),
+    ({"num_splits": 3, "page_size": 16}, "d3_paged"),
+    ({"e4m3": True}, "d6_fp8_cache"),
+    ({"e4m3": True, "page_size": 16}, "d6_fp8_cache"),
+)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+@pytest.mark.parametrize(("has", "forward", "backward"), ATTENTION)
+def test_attention(has: dict[str, Any], forward: str, backward: str, head_dim: int, dtype: str) -> None:
+    sizes = 1, 2, 100, 100, head_dim
+    if has.get("sinks") and head_dim == 256:
+        with pytest.raises(UnsupportedProblem, match="no stage takes this problem"):
+            highest(Problem(*sizes, dtype=dtype, **has))
+    else:
+        assert highest(Problem(*sizes, dtype=dtype, **has)).name == forward
+    if head_dim < 256:
+        assert highest(BackwardProblem(*sizes, dtype=dtype, **has)).name == backward
+
+
+def test_deterministic_gradients() -> None:
+    assert highest(BackwardProblem(1, 2, 100, 100, 64), deterministic=True).name == "b3_same_bits"
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_two_head_dimensions(dtype: str, is_causal: bool) -> None:
+    assert highest(Problem(1, 2, 100, 100, 192, dtype=dtype, is_causal=is_causal)).name == "x5_two_dims"
+
+
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+@pytest.mark.parametrize(("has", "rung"), DECODING)
+def test_decoding(has: dict[str, Any], rung: str, head_dim: int) -> None:
+    assert highest(DecodingProblem(1, 2, 1, 100, head_dim, **has)).name == rung
