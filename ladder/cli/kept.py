@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ladder.cli.kept_server import MODULES, SIZE_BYTES
+from ladder.cli import kept_server
 from ladder.common import cache
 
 IDLE_S = 600.0
@@ -29,8 +29,9 @@ _COMMANDS = (["exercise", "check"],)
 _MOST_BYTES = 100
 #: Variables that libraries read when they are loaded.
 _READ_EARLY = (
-    *("LD_", "LANG", "LC_", "PYTHON", "TORCH", "ATEN_", "CUDA"),
-    *("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_"),
+    *("LD_", "LANG", "LC_", "TZ", "TMP", "TEMP", "MALLOC_", "GLIBC_"),
+    *("PYTHON", "PYTORCH", "TORCH", "ATEN_", "CUDA", "NVIDIA_", "NPY_", "NUMPY_"),
+    *("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "GOTO_", "DNNL_", "ONEDNN_"),
 )
 
 
@@ -88,13 +89,15 @@ def _answer(connection: socket.socket) -> int | None:
     }
     data = json.dumps(request).encode()
     with connection:
-        socket.send_fds(connection, [len(data).to_bytes(SIZE_BYTES, "little")], [0, 1, 2])
+        socket.send_fds(connection, [len(data).to_bytes(kept_server.SIZE_BYTES, "little")], [0, 1, 2])
         connection.sendall(data)
         try:
             answer = connection.recv(2, socket.MSG_WAITALL)
         except KeyboardInterrupt:
-            connection.shutdown(socket.SHUT_WR)
-            answer = connection.recv(2, socket.MSG_WAITALL)
+            answer = bytes([130])  # and not once more, even if the child cannot say so
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_WR)
+                answer = connection.recv(2, socket.MSG_WAITALL) or answer
     return answer[0] if answer else None
 
 
@@ -105,19 +108,37 @@ def _surroundings() -> str:
     kinds = sorted(name for name in vars(resource) if name.startswith("RLIMIT_"))
     limits = [resource.getrlimit(getattr(resource, name)) for name in kinds]
     early = sorted(item for item in os.environ.items() if item[0].startswith(_READ_EARLY))
-    versions = [importlib.metadata.version(name) for name in MODULES]
     facts = (
         sys.executable,
         sys.prefix,
-        versions,
+        sys.version,
+        sys.path,
+        Path(kept_server.__file__).read_bytes(),
+        _installed(),
+        _container(),
         early,
         limits,
         umask,
         os.getuid(),
+        os.getgid(),
         os.getgroups(),
         os.nice(0),
     )
     return cache.digest([repr((*facts, sorted(os.sched_getaffinity(0))))])
+
+
+def _installed() -> list[tuple[str, int]]:
+    """What changes when a package is installed, upgraded or removed beside those that are kept."""
+    found = [importlib.metadata.distribution(name) for name in kept_server.MODULES]
+    return [(one.version, os.stat(str(one.locate_file(""))).st_mtime_ns) for one in found]
+
+
+def _container() -> list[str]:
+    """What differs between machines and containers that share a cache, and between jobs of a cluster."""
+    root = os.stat("/")
+    spaces = [os.readlink(one) for one in sorted(Path("/proc/self/ns").iterdir())]
+    files = ("/proc/self/cgroup", "/proc/sys/kernel/random/boot_id")
+    return [*spaces, f"{root.st_dev} {root.st_ino}", *(Path(one).read_text() for one in files)]
 
 
 def start(path: Path) -> None:

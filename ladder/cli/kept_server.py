@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from contextlib import suppress
 from typing import Any, NoReturn, cast
 
@@ -29,17 +30,21 @@ _LOOK_S = 5.0
 
 def serve(path: str, idle_s: float) -> None:
     """Answers at the socket ``path`` until nobody has asked for so long, or the socket is gone."""
-    for name in MODULES.values():
-        importlib.import_module(name)
-    gc.freeze()  # so that collections in children leave its pages shared
     listening = socket.socket(socket.AF_UNIX)
     beside = f"{path}.{os.getpid()}"
     umask = os.umask(0o077)  # nobody else may connect
-    listening.bind(beside)
+    listening.bind(beside)  # if it can: the imports take seconds
     os.umask(umask)
-    listening.listen()
     inode = os.stat(beside).st_ino
-    os.rename(beside, path)
+    try:
+        for name in MODULES.values():
+            importlib.import_module(name)
+        gc.freeze()  # so that collections in children leave its pages shared
+        listening.listen()
+        os.rename(beside, path)
+    except BaseException:
+        os.unlink(beside)
+        raise
     listening.settimeout(_LOOK_S)
     asked = time.monotonic()
     while time.monotonic() - asked < idle_s and _inode(path) == inode:
@@ -69,29 +74,52 @@ def _inode(path: str) -> int:
 
 
 def _answer(connection: socket.socket) -> NoReturn:
-    """Runs the command that is asked for; sends its exit code. The client waits until this process ends."""
+    """Runs the command that is asked for; sends its exit code, or nothing if the command cannot begin. The
+    client waits until this process ends.
+    """
+    try:
+        _become_the_client(connection)
+        code = _exit_code()
+        with suppress(OSError):  # its terminal may be gone
+            sys.stdout.flush()
+            sys.stderr.flush()
+        atexit._run_exitfuncs()  # as multiprocessing's children do
+        connection.send(bytes([code]))
+    finally:
+        os._exit(0)  # to take down torch's modules would copy their memory
+
+
+def _become_the_client(connection: socket.socket) -> None:
     connection.setblocking(True)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     request, streams = _request(connection)
+    os.chdir(request["directory"])
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
     cast(io.TextIOWrapper, sys.stdout).reconfigure(line_buffering=True)  # as on the terminal, which it now is
-    os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environment"])
     sys.path[:], sys.argv[:] = request["path"], request["arguments"]
     for name in [one for one in sys.modules if one.partition(".")[0] == "ladder"]:
         del sys.modules[name]
+    importlib.invalidate_caches()
     threading.Thread(target=_interrupt_with, args=(connection,), daemon=True).start()
-    from ladder.cli.program import main
 
-    code = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    atexit._run_exitfuncs()  # as multiprocessing's children do
-    connection.send(bytes([code]))
-    os._exit(code)  # to take down torch's modules would copy their memory
+
+def _exit_code() -> int:
+    """Runs the command; its exit code as an interpreter would return it."""
+    try:
+        from ladder.cli.program import main
+
+        return main(sys.argv[1:])
+    except SystemExit as end:  # of argparse, say
+        return end.code & 0xFF if isinstance(end.code, int) else int(end.code is not None)
+    except KeyboardInterrupt:
+        return 130
+    except BaseException:
+        traceback.print_exc()
+        return 1
 
 
 def _request(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ import torch  # noqa: F401 - which commands import
 from waiting import descendants, wait_for
 
 from ladder.build import EmulatorTarget
-from ladder.cli import main
+from ladder.cli import kept, kept_server, main
 
 CHECK = (sys.executable, "-m", "ladder", "exercise", "check", "cuda_map")
 
@@ -34,15 +35,18 @@ class Terminal:
 
     def keep(self) -> int:
         """Starts the process that keeps torch, and returns its socket's inode."""
-        program = "from ladder.cli.kept import *; start(socket_path())"
-        subprocess.run([sys.executable, "-c", program], env=self.environment(), check=True)
+        # With the path that "python -m" has there.
+        program = (
+            "import os, sys; sys.path[0] = os.getcwd(); from ladder.cli.kept import *; start(socket_path())"
+        )
+        subprocess.run([sys.executable, "-c", program], cwd=self.folder, env=self.environment(), check=True)
         assert wait_for(lambda: bool(self.sockets))
         return self.inode()
 
-    def start(self, **variables: str) -> tuple[subprocess.Popen[bytes], int]:
+    def start(self, *words: str, **variables: str) -> tuple[subprocess.Popen[bytes], int]:
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
-            CHECK,
+            [*CHECK, *words],
             cwd=self.folder,
             env=self.environment(**variables),
             stdin=theirs,
@@ -52,8 +56,8 @@ class Terminal:
         os.close(theirs)
         return process, ours
 
-    def run(self, **variables: str) -> tuple[int, str]:
-        return self.end(*self.start(**variables))
+    def run(self, *words: str, **variables: str) -> tuple[int, str]:
+        return self.end(*self.start(*words, **variables))
 
     def end(self, process: subprocess.Popen[bytes], terminal: int) -> tuple[int, str]:
         """The exit code and what was printed."""
@@ -71,16 +75,16 @@ class Terminal:
         return [*self.cache.glob("kept-*.socket")]
 
     def inode(self) -> int:
-        (socket,) = self.sockets
-        return socket.stat().st_ino
+        (one,) = self.sockets
+        return one.stat().st_ino
 
 
 @pytest.fixture
 def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
     terminal = Terminal(tmp_path_factory.mktemp("t"))
     yield terminal
-    for socket in terminal.sockets:
-        socket.unlink()  # which ends the process
+    for one in terminal.sockets:
+        one.unlink()  # which ends the process
 
 
 def test_commands_run_where_torch_is_kept(terminal: Terminal) -> None:
@@ -91,6 +95,8 @@ def test_commands_run_where_torch_is_kept(terminal: Terminal) -> None:
     assert code == 2 and "cuda_map has not been started" in shown.replace("\r\n", " ")
     code, shown = terminal.run(LADDER_LANGUAGE="zh-CN")
     assert code == 2 and "cuda_map" in shown and "not been" not in shown
+    code, shown = terminal.run("--unknown")
+    assert code == 2 and shown.count("--unknown") == 1
     assert terminal.inode() == inode
     assert wait_for(lambda: not descendants(server))
     assert _time_of_children(server) > before
@@ -140,3 +146,56 @@ def test_an_interrupt_reaches_the_command(terminal: Terminal) -> None:
     begin = time.monotonic()
     code, shown = terminal.end(process, ours)
     assert code == 130 and "interrupted" in shown and time.monotonic() - begin < 10
+
+
+def test_no_command_runs_again_after_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if the child ended without an answer."""
+
+    class Connection(socket.socket):
+        def recv(self, *_: int) -> bytes:
+            monkeypatch.setattr(Connection, "recv", lambda *_: b"")
+            raise KeyboardInterrupt
+
+    ours, theirs = socket.socketpair()
+    with theirs:
+        assert kept._answer(Connection(fileno=ours.detach())) == 130
+
+
+def test_a_server_that_cannot_listen_imports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_server, "MODULES", {"none": "no_such_module"})
+    with pytest.raises(FileNotFoundError):
+        kept_server.serve(str(tmp_path / "missing" / "socket"), 0.0)
+    with pytest.raises(ModuleNotFoundError):
+        kept_server.serve(str(tmp_path / "socket"), 0.0)
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    "name", ["PYTORCH_ALLOC_CONF", "TMPDIR", "NPY_DISABLE_CPU_FEATURES", "CUDA_VISIBLE_DEVICES"]
+)
+def test_variables_that_are_read_early_have_a_process_of_their_own(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "1")
+    one = kept.socket_path()
+    monkeypatch.setenv(name, "2")
+    assert one and kept.socket_path() != one
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("sys.path", ["/elsewhere"]),
+        ("sys.version", "3.99"),
+        ("os.getgid", lambda: 12345),
+        ("os.readlink", lambda path: "mnt:[1]"),
+        ("ladder.cli.kept_server.__file__", __file__),
+        ("importlib.metadata.PathDistribution.locate_file", lambda *_: "/"),
+    ],
+)
+def test_another_container_or_installation_has_a_process_of_its_own(
+    name: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = kept.socket_path()
+    monkeypatch.setattr(name, value)
+    assert one and kept.socket_path() != one
