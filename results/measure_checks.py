@@ -100,6 +100,7 @@ def main() -> int:
     parser.add_argument("exercises", nargs="*", default=[one.name for one in exercises()])
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
+    sys.path[0] = os.getcwd()  # as in the commands below, which ask a process with their own path alone
     path = kept.socket_path()
     if path is None:
         raise SystemExit("nothing can be kept here")
