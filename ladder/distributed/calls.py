@@ -18,7 +18,7 @@ from ladder.distributed.agreement import Description, description, exchanged, re
 from ladder.distributed.copies import with_mailbox
 from ladder.distributed.layout import Sizes
 from ladder.distributed.team import Rungs, Team, as_tokens, on_device
-from ladder.errors import InvalidProblem, LadderError
+from ladder.errors import InvalidProblem, LadderError, UnsupportedProblem
 from ladder.functional import attention as local_attention
 from ladder.functional import autocast, prepared, prepared_sequences
 from ladder.operations import check_tensors
@@ -157,6 +157,10 @@ def _described(
         if not isinstance(schedule, str) or schedule not in SCHEDULES:
             raise InvalidProblem(f"there is no schedule {schedule!r}; schedules are {', '.join(SCHEDULES)}")
         check_tensors(query, key, value, "4: (batch, heads, sequence, head_dim)")
+        if value.shape[3] != key.shape[3]:
+            raise UnsupportedProblem(
+                f"value has d = {value.shape[3]} and key {key.shape[3]}; schedules send K and V of one size"
+            )
         if offsets is not None:
             _require_sequences(query, offsets)
         # That a rank has no rows is an error of all ranks together. All else is checked as with one row.

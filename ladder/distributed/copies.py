@@ -145,7 +145,7 @@ def with_mailbox(group: dist.ProcessGroup, own: Description, device: torch.devic
 
 def mailbox_of(team: Team, device: torch.device, room: int) -> Mailbox | None:
     """The group's mailbox with at least so many bytes per slot; all ranks ask for it together. None where the
-    ranks do not ask for copy engines, or are not GPUs of one host that reach each other's memory.
+    ranks may not use copy engines, or are not GPUs of one host that reach each other's memory.
     """
     if not team.copies or team.ranks == 1 or device.type != "cuda":
         return None

@@ -104,7 +104,7 @@ class Team:
     """A group, this process's ``rank`` in it, and the problem that all ranks have agreed on.
 
     ``schedule`` says where the ranks' rows lie, ``copies`` whether copy engines may carry blocks,
-    because all ranks are in one host and ask for it.
+    because all ranks are in one host and none forbids it.
     """
 
     group: dist.ProcessGroup

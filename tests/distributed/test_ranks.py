@@ -163,6 +163,7 @@ def test_a_group_of_one(found: list[dict[str, Any]]) -> None:
         "sequences on one rank": "the ranks disagree about cu_seqlens: "
         f"none on ranks 0, 1; {sequence_words((0, 12))} on rank 2",
         "other tokens": "cu_seqlens ends with 13, and the ranks hold 12 rows together",
+        "two head dims": "rank 2: value has d = 128 and key 192; schedules send K and V of one size",
         "decreasing": "rank 2: cu_seqlens must have an entry per sequence and one more, begin with 0 "
         "and never decrease",
         "no offsets": "rank 2: cu_seqlens must be a one-dimensional torch.Tensor of int32",

@@ -131,6 +131,7 @@ def disagreements(rank: int) -> dict[str, str]:
         heads: int = 6,
         rows: int = 4,
         head_dim: int = 64,
+        value_dim: int | None = None,
         dtype: Any = torch.float16,
         wants: bool = False,
         **options: Any,
@@ -139,9 +140,10 @@ def disagreements(rank: int) -> dict[str, str]:
             torch.zeros(1, heads, rows, head_dim, dtype=dtype),
             torch.zeros(1, 3, rows, head_dim, dtype=dtype),
         )
+        v = k if value_dim is None else k[..., :value_dim]
         rungs = {"enable_gqa": True} if "cu_seqlens" in options else RUNGS
         choices = {**rungs, "schedule": "ring", **options}
-        return said(lambda: several.attention(q.requires_grad_(wants), k, k, **choices))
+        return said(lambda: several.attention(q.requires_grad_(wants), k, v, **choices))
 
     def offsets(*marks: int) -> Tensor:
         return torch.tensor(marks, dtype=torch.int32)
@@ -171,6 +173,7 @@ def disagreements(rank: int) -> dict[str, str]:
         "heads": last(heads=12),
         "dtype": last(dtype=torch.bfloat16),
         "head_dim": last(head_dim=32),
+        "two head dims": last(head_dim=192, value_dim=128),
         "mask": last(is_causal=True),
         "schedule": last(schedule="ulysses"),
         "gradients": last(wants=True),
