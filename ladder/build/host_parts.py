@@ -47,11 +47,11 @@ _KNOWN = {
     *("__half", "__half2", "__nv_bfloat16", "__nv_bfloat162"),
 }
 _LIKE_A_MACRO = re.compile(r"_\w*|[A-Z][A-Z0-9]*_[A-Z0-9_]*")
-#: Other spellings of brackets, of "#" and of line ends, macros that say where they stand, and what depends on
-#: files that are not read.
+#: Other spellings of brackets, of "#" and of line ends, macros that say where they stand, what depends on
+#: files that are not read, and what the host's compilers do not have: they would refuse it in a body.
 _UNCLEAR = re.compile(
     r"<%|%>|%:|<:(?!:)|\?\?|\\[ \t\v\f]+\n|__FILE__|__LINE__|__COUNTER__|__TIME|__DATE__|source_location"
-    r"|\bassert\b|__has_include|_Pragma"
+    r"|\bassert\b|__has_include|_Pragma|__CUDA_ARCH"
 )
 _PRAGMA = re.compile(r"\s*#\s*pragma\b")
 _DIRECTIVE = re.compile(

@@ -25,8 +25,8 @@ from ladder.common import cache
 IDLE_S = 600.0
 _SWITCH = "LADDER_KEEP"
 _COMMANDS = (["exercise", "check"],)
-#: A socket's path may have no more bytes.
-_MOST_BYTES = 100
+#: A socket's path may have no more bytes, less those of ``.PID`` behind it.
+_MOST_BYTES = 107 - 8
 #: Variables that libraries read when they are loaded.
 _READ_EARLY = (
     *("LD_", "LANG", "LC_", "TZ", "TMP", "TEMP", "MALLOC_", "GLIBC_"),
