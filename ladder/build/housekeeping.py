@@ -17,7 +17,7 @@ from ladder.common import cache, files
 #: The most bytes that all builds together may take.
 MOST_BYTES = 2_000_000_000
 _IN_USE_S = 24 * 3600.0
-#: How long tiny files stay: locks, and lists of dependencies.
+#: How long tiny files stay: locks, lists of dependencies, and sockets that killed processes left.
 _SMALL_S = 60 * 24 * 3600.0
 #: Its time is that of the last :func:`tidy`, which is done so often.
 _STAMP, _TIDY_S = "tidied", 3600.0
@@ -75,14 +75,14 @@ def tidy() -> None:
             build.path.rename(doomed)
             shutil.rmtree(doomed, ignore_errors=True)
             excess -= build.bytes
-    for path in builds().glob("*"), builds().glob(".*.lock"):
-        _remove_small(path, now)
+    for paths in builds().glob("*"), builds().glob(".*.lock"), cache.root().glob("kept-*"):
+        _remove_small(paths, now)
 
 
 def _remove_small(paths: Iterator[Path], now: float) -> None:
     for path in paths:
         with suppress(OSError):
-            if path.is_file() and now - path.stat().st_mtime > _SMALL_S:
+            if not path.is_dir() and now - path.stat().st_mtime > _SMALL_S:
                 path.unlink()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -73,13 +74,19 @@ def test_what_was_used_today_stays_however_large():
     assert there() == {"a"}
 
 
-def test_locks_and_lists_of_long_ago_go():
+def test_locks_lists_and_sockets_of_long_ago_go():
     housekeeping.builds().mkdir(parents=True)
     for name, days in ((".a.lock", 61), ("a.dependencies", 61), (".b.lock", 59), ("b.dependencies", 59)):
         (housekeeping.builds() / name).write_text("")
         age(housekeeping.builds() / name, days)
+    sockets = [cache.root() / name for name in ("kept-a.socket", "kept-b.socket.1")]
+    for path, days in zip(sockets, (61, 59), strict=True):
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(str(path))
+        age(path, days)
     housekeeping.tidy()
     assert there() == {".b.lock", "b.dependencies"}
+    assert [path.exists() for path in sockets] == [False, True]
 
 
 def test_what_a_killed_process_left_goes_and_what_a_living_one_makes_stays():
