@@ -239,8 +239,7 @@ __global__ void __launch_bounds__(A::threads)
     load_first(Work{next, problem});
     merge_workers<A>(reinterpret_cast<typename A::Partial(&)[A::workers]>(kv_smem[A::buffers - 1]), stats, o,
                      m, l);
-    const bool merges = worker == 0 && write(share, parts, arrivals, o, m, l);
-    if (__syncthreads_or(merges))
+    if (__syncthreads_or(worker == 0 && write(share, parts, arrivals, o, m, l)))
       ladder::merge_tile<T, d, A::workers>(problem, parts, share.first_row(), share.rows(), share.splits,
                                            worker);
   }
