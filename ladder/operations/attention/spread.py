@@ -109,11 +109,10 @@ class SpreadOfRows:
             return torch.ones_like(w), torch.full(w.shape, -1, device=w.device)
         mantissa, exponent = torch.frexp(w)
         place, coarser = mantissa / self._rounding, torch.ones_like(w)
-        if rows.scaled:
+        if rows.scaled or self._dtype == torch.float16:
             coarser = (F16_SUBNORMAL / w).clamp(self._rounding, 1) / self._rounding
         if self._dtype == torch.float16:
             place = torch.where(exponent <= _F16_SUBNORMAL_EXPONENT, w / (2 * F16_SUBNORMAL), place)
-            coarser = (F16_SUBNORMAL / w).clamp(self._rounding, 1) / self._rounding
         place = (place.frac() * _PLACES).long()
         if rows.sink is None:
             place.masked_fill_(rows.s.float() == rows.m.float(), -1)
