@@ -83,8 +83,8 @@ class Terminal:
 def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
     terminal = Terminal(tmp_path_factory.mktemp("t"))
     yield terminal
-    for one in terminal.sockets:
-        one.unlink()  # which ends the process
+    for one in terminal.cache.glob("kept-*"):
+        one.unlink()  # which ends the process, even if it does not listen yet
 
 
 def test_commands_run_where_torch_is_kept(terminal: Terminal) -> None:
