@@ -3,8 +3,8 @@
 #
 # Models use more than plain attention. A *sliding window* hides all but the last keys. A *sink* takes a part of the
 # softmax's weight. A *softcap* bounds the logits. Texts of different lengths are *packed* into one tensor.
-# FlashAttention has all of these, and so do the x rungs: x2 is v12c with one more idea, and each of the others is x2
-# with one more. Their gradients, x1b to x4b, add the same ideas to b4g.
+# FlashAttention has all of these, and so do the x rungs: x2 is v12c with one more idea, and x1, x3 and x4 are x2 with
+# one more. Their gradients, x1b to x4b, add the same ideas to b4g.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
@@ -194,6 +194,10 @@ lessons.after("special_function_cycles", lambda: 4 * 64 * 80 * 128 / 4096)
 lessons.measured_options(["x2_window", "x3_sink", "x4_softcap", "x1_varlen"])
 
 # %% [markdown]
+# Two more rungs reduce this cost in bf16. The cap bounds the logits, so *x4c* needs no running maximum: it subtracts the
+# same number in all rows, and never rescales O. *x4d* computes tanh of small logits as a cubic polynomial on the FMA
+# units, so one special function per logit is left.
+#
 # The gradient needs the slope of tanh, $1 - T^2$ with $T = \tanh(s / c)$. But no register is free to keep T until
 # then.
 
@@ -288,6 +292,11 @@ print("keys of the sequence without queries:", key.grad[150:157].abs().max().ite
 print("another sequence's keys:", round(key.grad[:150].abs().max().item(), 2))
 
 # %% [markdown]
+# ## 5. Two head dimensions
+#
+# In DeepSeek's MLA a key has 192 elements, and its value 128. Padding V to 192 would take 1.2 times the operations. *x5*
+# is v12c with tiles of two widths: K and V have types of their own.
+#
 # **What is left:** narrow windows. With a window of (127, 0), the rungs reach 0.12 to 0.17 of v12c's causal speed.
 #
 # **Practise:** `ladder exercise start x2_tiles`, then `x2b_tiles`, `x3_start`, `x3b_delta`, `x4_cap`, `x4b_slope` and `x1_corner`.
