@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 import torch
 
 import ladder
 from ladder.evaluation import Evaluation
-from ladder.operations import Problem
-from ladder.operations.attention.inputs import make_inputs
+from ladder.operations import Problem, get_operation
 
 RunStage = Callable[..., Evaluation]
 
@@ -38,8 +38,8 @@ def test_large_logits_take_one_each(run_stage: RunStage, scale: float | None) ->
 def test_warps_decide_for_each_tile(run_stage: RunStage) -> None:
     """About half of the tiles of 16 x 80 logits exceed 0.4 c somewhere; the fixture checks o and lse."""
     problem = Problem(1, 1, 192, 320, 128, dtype="bf16", softcap=6.0, scale=0.06)
-    q, k, _ = make_inputs(problem)
-    logits = 0.06 * (q[0, 0].double() @ k[0, 0].double().T)
+    inputs: Mapping[str, Any] = get_operation("attention").make_inputs(problem)
+    logits = 0.06 * (inputs["q"][0, 0].double() @ inputs["k"][0, 0].double().T)
     large = logits.abs().reshape(12, 16, 4, 80).amax((1, 3)) > 0.4 * 6.0
     assert tanhs(run_stage(NAME, problem)) == 40 * int(large.sum())
     assert 12 < int(large.sum()) < 36
