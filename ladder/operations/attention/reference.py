@@ -51,7 +51,8 @@ smaller than the errors that the first ones may have. lse has one bound for all 
 
 The errors of all elements together have limits, too: :mod:`ladder.operations.attention.spread`.
 
-Not covered: logits beyond the range of fp32.
+Not covered: logits beyond the range of fp32; and, with keys in e4m3, elements of q in bf16 below 2^-32 of
+their row's largest, which lose bits in f16.
 """
 
 from __future__ import annotations
