@@ -373,7 +373,9 @@ class Operation(ABC):
         return {}
 
     def indices(self, problem: Any, last: Mapping[str, Tensor | None]) -> Mapping[str, Tensor]:
-        """The inputs of such a problem that say where others lie; ``last`` are those of its last blocks."""
+        """The inputs of such a problem that are small and needed whole, as those that say where others lie;
+        ``last`` are those of its last blocks.
+        """
         return {}
 
     def random(

@@ -154,7 +154,8 @@ class Decoding(Operation):
     def indices(self, problem: DecodingProblem, last: Mapping[str, Any]) -> Mapping[str, Any]:
         from ladder.operations.decoding.inputs import indices
 
-        return indices(problem, last["block_table"])
+        factors = {name: last[name] for name in ("k_descale", "v_descale") if last[name] is not None}
+        return {**indices(problem, last["block_table"]), **factors}
 
     def needed_bytes(self, problem: DecodingProblem) -> int:
         from ladder.operations.attention.memory import needed_bytes

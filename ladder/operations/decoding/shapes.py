@@ -216,13 +216,16 @@ def growing(dtype: str, head_dim: int) -> Iterator[list[DecodingProblem]]:
 
 def beyond_32_bits(dtype: str, head_dim: int) -> list[Huge]:
     """More than 2**32 elements in the caches of many sequences, dense and in pages. The last blocks compute
-    the last sequence, whose keys are few.
+    the last sequence, whose keys are few. In e4m3, for a persistent rung, the other sequences have no
+    keys, and all blocks run.
     """
     heads, kv_len = 64, 2**20
     short = DecodingProblem(1, heads, 1, 40, head_dim, kv_heads=heads, dtype=dtype, lengths=(40,))
     batch = 2**32 // (heads * kv_len * head_dim) + 2
     dense = replace(short, num_splits=1, lengths=None)  # the last cache is the last sequence's
     paged = replace(short, page_size=64)
+    alone = replace(short, kv_len=4000, lengths=(4000,), e4m3=True)
+    empty = 2**32 // (heads * 4000 * head_dim) + 1
     return [
         Huge(
             replace(dense, batch=2**32 // (heads * 40 * head_dim) + 2),
@@ -237,7 +240,14 @@ def beyond_32_bits(dtype: str, head_dim: int) -> list[Huge]:
             paged,
             heads,
         ),
+        Huge(_after_empty(alone, empty), _after_empty(alone, 2), alone, blocks=2**20),
     ]
+
+
+def _after_empty(problem: DecodingProblem, count: int) -> DecodingProblem:
+    """The problem's sequence after so many without keys."""
+    lengths = (*(0,) * count, *problem.all_lengths)
+    return replace(problem, batch=len(lengths), lengths=lengths)
 
 
 def _has_pages(feature: str | None, chance: random.Random) -> bool:
