@@ -8,7 +8,7 @@ from ladder.doors import door
 
 if TYPE_CHECKING:
     from ladder.operations.attention.inputs import KINDS, TORCH_DTYPES, make_inputs
-    from ladder.operations.attention.problem import INPUTS, LARGEST_SCALE, Problem
+    from ladder.operations.attention.problem import INPUTS, LARGEST_SCALE, Problem, value_dim
     from ladder.operations.attention.reference import AttentionReference, attention_float64, reference
     from ladder.operations.attention.shapes import (
         AXES,

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ladder.errors import InvalidProblem, UnsupportedProblem
-from ladder.operations import DEFAULT_OPERATION, DTYPES, AnyProblem
-from ladder.operations.attention.problem import value_dim
+from ladder.operations import DEFAULT_OPERATION, DTYPES, AnyProblem, value_dim
 from ladder.stages.places import include_directory
 
 P = TypeVar("P", bound=AnyProblem)
