@@ -83,9 +83,11 @@ lessons.source(
 lessons.source("v7_wgmma", "async_wait();", "prefetch(1 - now")
 
 # %% [markdown]
-# **2. Registers in flight.** A product reads and writes registers from its issue until it completes. No code may
-# touch these registers before the wait. Otherwise ptxas adds waits and serialises all products: the result is right,
-# but the kernel is slow. The emulator also waits there.
+# **2. Registers in flight.** From its issue until it completes, a product reads the registers of operand A, if it is
+# there, and reads and writes the accumulator. No code may touch these registers before the wait. Where ptxas sees such
+# code, it adds waits and serialises all products: the result is right, but the kernel is slow. The emulator also waits
+# there. What was written to the registers *before* the product is ordered by `wgmma.fence`, which the tile library
+# issues in front of it.
 #
 # ## Predict
 #

@@ -61,6 +61,10 @@ lessons.source("v8_tma", "const auto prefetch = [&](int key) {", "};")
 # | `full` | the announced bytes have been loaded | all warps, before they multiply |
 # | `empty` | the buffer has been released | the thread that issues loads, before the next load |
 #
+# Just before it issues the loads of a tile, a thread announces their bytes to `full`: the one arrival that a phase of
+# `full` expects. At first all buffers are empty, though nobody has released them. So the wait for `empty` names the
+# other parity, that of a phase before the first, which counts as complete.
+#
 # A phase has no number, only a *parity*, 0 or 1, which alternates. A wait names the parity of the phase that must
 # complete. Being off by one is the classic mistake: the wait returns before the tile has arrived, or never. So `Turn`
 # counts both the buffer and the parity:

@@ -86,7 +86,7 @@ lessons.source("v11b_store", "// lower numbers are in_turn's", "tma::store_commi
 # makes the writes visible to TMA, which reads through the asynchronous proxy. The second barrier waits until all
 # warps have written their rows of O.
 #
-# The producer may load another Q into this buffer only after the store has *read* it. The consumer waits for this one
+# The producer may load another Q into this buffer only after the store has *read* it. The consumer waits for this, one
 # item later, after it has issued the first product of that item. By then the store has usually finished.
 
 # %%

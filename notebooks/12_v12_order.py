@@ -74,8 +74,9 @@ lessons.predict("time_shortest_first", time_shortest_first)
 # ## v12: an order for time and for L2
 #
 # v11's order is batch by batch. Within a batch it takes the last rows of all heads first. With a causal mask v12 puts
-# the heads of *all* batches together, up to 128 MB of K and V. Without a mask all items take equally long. There v12
-# goes head by head, so that blocks which run at the same time read the same K and V:
+# the heads of *all* batches together, as long as their K and V have at most 128 MB. This constant is more than the L2
+# cache holds, but blocks that read the same tile do so at about the same time. Without a mask all items take equally
+# long. There v12 goes head by head, so that blocks which run at the same time read the same K and V:
 
 # %%
 lessons.source("v12_order", "/// Causal: at most half as many heads as blocks", "const unsigned heads = min(")
