@@ -62,7 +62,7 @@ lessons.source("v8_tma", "const auto prefetch = [&](int key) {", "};")
 # | `empty` | the buffer has been released | the thread that issues loads, before the next load |
 #
 # Just before it issues the loads of a tile, a thread announces their bytes to `full`: the one arrival that a phase of
-# `full` expects. At first all buffers are empty, though nobody has released them. So the wait for `empty` names the
+# `full` expects. At first all buffers are empty, though no warp has released them. So the wait for `empty` names the
 # other parity, that of a phase before the first, which counts as complete.
 #
 # A phase has no number, only a *parity*, 0 or 1, which alternates. A wait names the parity of the phase that must

@@ -29,10 +29,10 @@ _LOOK_S = 5.0
 
 
 def serve(path: str, idle_s: float) -> None:
-    """Answers at the socket ``path`` until nobody has asked for so long, or the socket is gone."""
+    """Answers at the socket ``path`` until it is idle for ``idle_s``, or the socket is gone."""
     listening = socket.socket(socket.AF_UNIX)
     beside = f"{path}.{os.getpid()}"
-    umask = os.umask(0o077)  # nobody else may connect
+    umask = os.umask(0o077)  # for this user alone
     listening.bind(beside)  # if it can: the imports take seconds
     os.umask(umask)
     inode = os.stat(beside).st_ino

@@ -130,7 +130,7 @@ def retold(text: str, forms: tuple[str, ...] = (*MORE_ADVICE, *FORMS)) -> str:
     """What the emulator says, which arrives in English with its numbers filled in, in the reader's language.
 
     Parts that are messages themselves are translated, too. A text of an unknown form stays in English.
-    ``forms`` are those of somebody else who writes in English.
+    ``forms`` are those of another writer in English, by default the emulator's.
     """
     whole = said(text)
     if whole != text or not language():
