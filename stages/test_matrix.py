@@ -24,6 +24,7 @@ from ladder.evaluation import (
     evaluate_all,
     evaluate_misaligned,
     faults_beyond_32_bits,
+    reference_of,
 )
 from ladder.operations import DTYPES, AnyProblem, Huge, get_operation, operation_of
 from ladder.stages import Stage, discover
@@ -164,9 +165,13 @@ def test_launches_follow_each_other(stage: Stage) -> None:
     inputs, target = operation_of(problem).make_inputs(problem), backend.target(stage, None)
     small = Treatment(multiprocessors=2)
     with backend.runner(build(stage, target, {}), target) as runner:
-        first, *others = (runner.run(problem, inputs, treatment=small).outputs for _ in range(3))
-    for name, output in first.items():
-        assert all(torch.equal(output, other[name]) for other in others), f"{name} on {problem}"
+        launches = [runner.run(problem, inputs, treatment=small).outputs for _ in range(3)]
+    expected = reference_of(problem, inputs)
+    for outputs in launches:
+        assert expected.passed(expected.errors(outputs)), f"on {problem}"
+    if stage.deterministic:
+        for name, output in launches[0].items():
+            assert all(torch.equal(output, other[name]) for other in launches), f"{name} on {problem}"
 
 
 def test_misaligned_tensors(stage: Stage, aligned: AnyProblem) -> None:
