@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import html
-import importlib.util
 import re
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import nbformat
 import pytest
+from docs_modules import docs_module
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from ladder.lessons.predictions import PREDICT_FIRST
 from ladder.lessons.questions import QUESTIONS
 from ladder.stages import Stage, discover
-
-DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture(scope="module")
@@ -57,19 +54,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (texts / "examples" / "README.md").write_text("# Examples\n")
     for page in ("v1_minimal", "banks", "exercise_v1_rescale", "exercises", "gemm"):
         (target / "live" / f"{page}.html").write_text("a page")
-    module = _module(DOCS / "site.py")
+    module = docs_module("site")
     module.run_sphinx(texts, target, "en")
     module.run_sphinx(texts, target / "zh_CN", "zh_CN")
     return target
-
-
-def _module(path: Path) -> ModuleType:
-    sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(f"docs_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_home_is_the_readme_with_the_contents(site: Path) -> None:
@@ -107,9 +95,7 @@ def test_predictions_of_a_translated_lesson_unfold() -> None:
         new_code_cell('lessons.after("threads_without_element", lambda: table)', outputs=[hidden]),
     ]
     notebook = new_notebook(cells=cells)
-    _module(DOCS / "quizzes.py").unfold_predictions(
-        notebook, "提示", "答案", "未显示", lambda text: words[text]
-    )
+    docs_module("quizzes").unfold_predictions(notebook, "提示", "答案", "未显示", lambda text: words[text])
     asked, shown = (cell.outputs[0].data for cell in notebook.cells)
     assert asked["text/html"].splitlines() == [
         '<details class="quiz"><summary>提示</summary>想一想。</details>',
@@ -154,7 +140,7 @@ def test_what_is_not_translated_says_so(site: Path) -> None:
 
 def test_a_source_page_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that are written again with the same contents change nothing; another line does."""
-    module = _module(DOCS / "site.py")
+    module = docs_module("site")
     stage = discover()["v1_minimal"]
     own = tmp_path / "v1_minimal"
     shutil.copytree(stage.path, own)
@@ -178,7 +164,7 @@ def test_a_source_page_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_translated_texts_that_are_as_before_are_left_alone(tmp_path: Path) -> None:
-    module = _module(DOCS / "site.py")
+    module = docs_module("site")
     module.translated_tree("zh-CN", tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
     readme, extra = tmp_path / "README.md", tmp_path / "docs" / "gone.md"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
 from pathlib import Path
@@ -10,21 +9,15 @@ from types import ModuleType
 
 import nbformat
 import pytest
+from docs_modules import docs_module
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from ladder.lessons.predictions import PREDICT_FIRST
 
-SCRIPT = Path(__file__).parents[2] / "docs" / "slides.py"
-
 
 @pytest.fixture(scope="module")
 def slides() -> ModuleType:
-    sys.path.insert(0, str(SCRIPT.parent))
-    spec = importlib.util.spec_from_file_location("slides", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return docs_module("slides")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -13,9 +12,10 @@ from types import ModuleType
 import nbformat
 import polib
 import pytest
+from docs_modules import DOCS, docs_module
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-SCRIPT = Path(__file__).parents[2] / "docs" / "translations.py"
+SCRIPT = DOCS / "translations.py"
 
 PAGE = """\
 # The title
@@ -46,12 +46,7 @@ KEPT = re.compile(r"`[^`]*`|\$[^$]*\$|\]\([^#)][^)]*\)")
 
 @pytest.fixture(scope="module")
 def translations() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("translations", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["translations"] = module
-    spec.loader.exec_module(module)
-    return module
+    return docs_module("translations")
 
 
 def test_messages_and_their_places(translations: ModuleType) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import http.client
-import importlib
 import json
 import re
 import socket
 import struct
-import sys
 import threading
 import time
 from collections import Counter
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from docs_modules import docs_module
 
 from ladder.build import EmulatorTarget
 from ladder.cli import main
@@ -88,8 +87,7 @@ def compiled(server: PageServer, source: str, name: str = V1, **more: Any) -> tu
 
 
 def test_a_source_is_compiled_as_the_rung_is(server: PageServer) -> None:
-    sys.path.insert(0, str(ROOT / "docs"))
-    recorded = importlib.import_module("live_recording").record_run
+    recorded = docs_module("live_recording").record_run
     problem = Problem(1, 1, 64, 64, 64)
     stage = discover()[V1].narrowed([problem])
     native = recorded(stage, EmulatorTarget(stage.arch(None)), stage.accept(problem)).ptx
