@@ -64,6 +64,14 @@ lessons.source(
 )
 
 # %% [markdown]
+# A call issues one `wgmma` per 16 terms of the sum, and commits them as one *group*. `mma_wait<1>` waits until at most
+# one group is in flight, the one committed last. All groups before it are then complete. In the header's example S is
+# complete after `mma_wait<1>(s)`. O += P V may still be in flight. So the code may read S and overwrite the tile of K,
+# but it may not touch O, P or the tile of V. The argument `s` only tells the compiler which registers hold results now.
+# `mma_wait(o)` leaves no group in flight.
+#
+# v7 waits for each product at once, so it never has two groups in flight. v10b in lesson 10 has.
+#
 # The kernel's loop keeps v6's order: S, softmax, O. Its body is an exercise:
 
 # %%

@@ -40,7 +40,9 @@ lessons.busy(["v7_wgmma", "v7b_large_tiles"])
 #
 # The host describes each tensor once, in a *tensor map*: sizes, strides, the shape of a tile, the swizzle. In the
 # kernel one thread names a tile by its coordinates. TMA loads the whole tile and swizzles it. Rows past the end of
-# the tensor become zeros.
+# the tensor become zeros, so the last tile of a tensor takes one load like any other.
+#
+# One load of TMA is one tile. A tile of K or V has 128 keys. A tile of Q has 64 rows, and each warpgroup has its own.
 
 # %%
 lessons.source("v8_tma", "const auto prefetch = [&](int key) {", "};")
@@ -95,8 +97,8 @@ gallery.memory("v8_tma", head_dims=(64, 128))
 #
 # ## Predict
 #
-# A block has three warpgroups of 64 queries, and tiles of 128 keys. How many TMA loads are there for $B = 1$, $H =
-# 3$, $N = 192$, $M = 200$?
+# At $d = 64$ a block has three warpgroups of 64 queries each. It loads Q once, and every tile of K and V once. How
+# many TMA loads do all blocks issue together for $B = 1$, $H = 3$, $N = 192$, $M = 200$?
 
 # %%
 tma_loads = None
@@ -164,9 +166,11 @@ lessons.counts(ladder.compare(matrix, ["layer_norm", "layer_norm_cluster"], back
 lessons.busy(["v7b_large_tiles", "v8_tma"])
 
 # %% [markdown]
-# The tensor cores are now busy for 66% of the time. The stall reason is still *barrier*, although the loop has no
-# block barrier. It stays so in v9 and is no longer named in v10b, which waits for its products later. So it probably
-# contains waits for `wgmma`; no counter here shows that directly.
+# The tensor cores are now busy for 66% of the time. The first stall reason is still *barrier*, although the loop has
+# no block barrier: v8's machine code has one `BAR.SYNC`, before the loop. In the loop two instructions concern a whole
+# warpgroup: `WARPGROUP.ARRIVE` before each product, and `WARPGROUP.DEPBAR`, which waits for the product. So *barrier*
+# here probably means the wait for products. In v10b, which waits later for its products, this stall is about a quarter
+# of v8's (`results/h200/bounds.csv`).
 #
 # **The bottleneck that the next rung removes:** the thread that issues loads also multiplies. Once per tile it waits
 # until the slowest warp has released the buffer. Its warpgroup waits with it, and the next load is late.

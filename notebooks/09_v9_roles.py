@@ -88,21 +88,22 @@ lessons.measured(["v8_tma", "v9_roles", "torch cuDNN"])
 
 # %% [markdown]
 # At $d = 64$ roles gain 7%. At $d = 128$ they lose 5% without a mask, and gain nothing with one. There a block has
-# only two consumers. Per thread, O of 64 rows takes 64 registers, S of 128 keys 64, and P 32. With a third consumer
-# only 160 registers would be left in all. And while one of two consumers computes its softmax, only the other one has
-# products for the tensor cores.
+# only two consumers. While one of them computes its softmax, only the other one has products for the tensor cores.
 #
 # ## v9b: a third consumer
 #
-# With smaller tiles of keys a third consumer fits. This is the whole difference:
+# v9b has three consumers at $d = 128$, too, and smaller tiles of keys. This is the whole difference:
 
 # %%
 lessons.diff("v9_roles", "v9b_three_consumers")
 
 # %% [markdown]
-# With three consumers each of their threads has 160 registers. O takes 64, S of 80 keys 40, and P 20, since its
-# elements have 16 bits. A tile of K and V also serves 192 rows instead of 128. These speeds and counters show what it
-# bought:
+# With three consumers each of their threads has 160 registers instead of 240. O takes 64 of them, and S of 80 keys
+# takes 40. P has half the size of S, since its elements have 16 bits. Here it takes over S's registers: when P is
+# there, S is not needed any more. So tiles of 128 keys would fit, too. But in lesson 10 the next S is computed while
+# P is in use. Then both need registers: 64 + 40 + 20 for 80 keys. With 96 keys ptxas spills there.
+#
+# A tile of K and V also serves 192 rows instead of 128. These speeds and counters show what v9b bought:
 
 # %%
 lessons.measured(["v8_tma", "v9_roles", "v9b_three_consumers", "torch cuDNN"])

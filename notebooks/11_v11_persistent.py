@@ -82,12 +82,14 @@ lessons.predict("items_of_a_block", items_of_a_block)
 lessons.source("v11b_store", "// lower numbers are in_turn's", "tma::store_commit();")
 
 # %% [markdown]
-# The code has two barriers, and a fence between them. The first barrier waits until all warps have read Q. The fence
-# makes the writes visible to TMA, which reads through the asynchronous proxy. The second barrier waits until all
-# warps have written their rows of O.
+# Each consumer has its own tile of Q, 64 rows, and its own number of a named barrier. So only the four warps of one
+# consumer meet at the two barriers here; the other consumers go on. The first barrier waits until these four warps
+# have finished their products with Q. Then each warp writes its 16 rows of O. The fence makes a warp's writes visible
+# to TMA, which reads through the asynchronous proxy. The second barrier waits until all four warps have written.
 #
-# The producer may load another Q into this buffer only after the store has *read* it. The consumer waits for this, one
-# item later, after it has issued the first product of that item. By then the store has usually finished.
+# The producer may load another Q into the buffer only after the stores of all consumers have *read* it. Each consumer
+# waits for its own store one item later, after it has issued the first product of that item. By then the store has
+# usually finished. Then its warps release the buffer:
 
 # %%
 lessons.source("v11b_store", "// S = Q K^T and P = exp(S - m) of the first tile", "warpgroup::mma_wait(s);")
