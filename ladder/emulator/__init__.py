@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from ladder.doors import door
 
 if TYPE_CHECKING:
+    from ladder.emulator.bank_model import box_chunks, operand_chunks, shared_access, shared_passes
+    from ladder.emulator.faults import Fault, FaultError, PtxError
     from ladder.emulator.findings import (
         ADVICE,
         MORE_ADVICE,
@@ -19,6 +21,15 @@ if TYPE_CHECKING:
         split_remarks,
     )
     from ladder.emulator.forms import FORMS, SENTENCES, retold
+    from ladder.emulator.launches import (
+        COUNTERS,
+        Launch,
+        Product,
+        ProductOperand,
+        TensorBox,
+        WorstAccess,
+    )
+    from ladder.emulator.modules import InOut, Module
     from ladder.emulator.programs import (
         CRASHES,
         HOST_LINES,
@@ -30,28 +41,7 @@ if TYPE_CHECKING:
         run_counted,
         run_program,
     )
-    from ladder.emulator.sessions import (
-        COUNTERS,
-        Fault,
-        FaultError,
-        InOut,
-        Launch,
-        MemoryRange,
-        Module,
-        Product,
-        ProductOperand,
-        PtxError,
-        TensorBox,
-        WorstAccess,
-        box_chunks,
-        last_fault,
-        merged_memory,
-        operand_chunks,
-        session,
-        shared_access,
-        shared_passes,
-        virtual_gpus,
-    )
+    from ladder.emulator.sessions import MemoryRange, last_fault, merged_memory, session, virtual_gpus
     from ladder.emulator.variables import instruction_limit
 
 __getattr__ = door(__name__)

@@ -17,7 +17,7 @@ from ladder.common.isolation import Child
 from ladder.common.progress import steps
 from ladder.emulator import variables
 from ladder.emulator.findings import Finding, likeliest_first, parse_findings
-from ladder.emulator.sessions import COUNTERS
+from ladder.emulator.launches import COUNTERS
 from ladder.errors import ExecutionError
 from ladder.stages import DEFAULT_ARCH, require_arch
 

@@ -12,7 +12,7 @@ from warp_kernel import kernel_text
 from ladder.backends import EmulatorBackend, Treatment
 from ladder.build import Target, build
 from ladder.emulator import Finding, Launch, Module
-from ladder.emulator.sessions import Copies
+from ladder.emulator.launches import Copies
 from ladder.evaluation import is_faulty, sanitizing
 from ladder.evaluation.reuse import MULTIPROCESSORS, reusing_problems
 from ladder.operations import AnyProblem, Problem, operation_of
