@@ -54,8 +54,9 @@ def attention(
     finite numbers: exp(sink of the head) is added to each row's sum of weights, and lse contains it, as in
     gpt-oss.
 
-    ``stage`` names the rung; "auto" is the highest, and so the fastest, that takes the problem on this GPU,
-    or as ``arch``. A rung is chosen and built once per process; a new process notices changed sources.
+    ``stage`` names the rung; "auto" is the highest that takes the problem on this GPU, or as ``arch``. That is
+    usually the fastest, but not always: docs/python.md says where not. A rung is chosen and built once per
+    process; a new process notices changed sources.
 
     Tensors may have strides. Rungs with TMA take them as they lie if rows are contiguous and begin at
     multiples of 16 bytes from each other, and heads at multiples of a row or of 64 elements: slices of a

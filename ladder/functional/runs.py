@@ -24,7 +24,7 @@ from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.operations import AnyProblem, Output, Tensors, operation_of, torch_dtypes
 from ladder.stages import Ladder, Stage, discover, format_options
 
-#: Instead of a stage's name: the highest that takes the problem there. Of rungs, it is also the fastest.
+#: Instead of a stage's name: the highest that takes the problem there.
 AUTO = "auto"
 
 

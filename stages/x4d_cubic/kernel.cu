@@ -83,7 +83,8 @@ template <typename Vec> struct RowState {
 
 /// Tile sizes for elements T and head dimension d, and whether m is the fixed reference.
 template <typename T, int d, bool has_reference> struct Arrangement {
-  static constexpr bool fixed = has_reference; // m is
+  static constexpr bool fixed = has_reference;     // m is
+  static constexpr bool has_polynomial = d <= 128; // above, the products hide both special functions
   static constexpr int consumers = d <= 128 ? 3 : 2, threads = 128 * (consumers + 1);
   static constexpr int block_rows = 64 * consumers;
   // Registers per thread. 512 threads start with 128: 32 + 3 x 160 = 4 x 128.
@@ -355,7 +356,7 @@ __device__ inline bool softmax(S &s, RowState<Vec> &rows, const AttentionProblem
                                int row, int key) {
   const bool edge = key + S::cols > min(problem.kv_len, row + problem.end) || row + 15 + problem.begin > key;
   if (A::fixed && !edge) {
-    if (all_small(s, cap.limit))
+    if (A::has_polynomial && all_small(s, cap.limit))
       detail::map(
           s,
           [&cap](float x) {

@@ -28,6 +28,12 @@ def test_small_logits_take_no_tanh(run_stage: RunStage) -> None:
     assert tanhs(run_stage(NAME, Problem(1, 1, 192, 330, 128, dtype="bf16", softcap=30.0))) == 12 * 40
 
 
+def test_at_256_there_is_no_polynomial(run_stage: RunStage) -> None:
+    """A logit takes tanh there, however small: of eight warps, two tiles of 16 x 64."""
+    result = run_stage(NAME, Problem(1, 1, 128, 128, 256, dtype="bf16", softcap=30.0))
+    assert tanhs(result) == 8 * 2 * 32
+
+
 @pytest.mark.parametrize("scale", [None, -0.1])
 def test_large_logits_take_one_each(run_stage: RunStage, scale: float | None) -> None:
     """Logits in the hundreds, of either sign."""
