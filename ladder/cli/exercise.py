@@ -14,7 +14,7 @@ from rich.table import Table
 
 from ladder.cli.output import print_lines
 from ladder.common import files
-from ladder.common.terminal import console, errors
+from ladder.common.terminal import console, errors, show_error
 from ladder.common.wording import said
 from ladder.errors import LadderError
 
@@ -76,7 +76,7 @@ def _say_prose(text: str) -> None:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from ladder.exercises import Workspace, exercises, worded
+    from ladder.exercises import Workspace, exercises
 
     workspace = Workspace(options.folder)
     table = Table(box=None, pad_edge=False)
@@ -88,8 +88,9 @@ def _list(options: argparse.Namespace) -> int:
     for one in exercises():
         hints = said("{n} of {count}", n=workspace.progress(one).hints, count=len(one.hints))
         sign = signs.get(_state(workspace, one), "")
-        table.add_row(sign, one.name, one.rung or said("a program"), worded(one).title, hints)
+        table.add_row(sign, one.name, one.rung or said("a program"), _title(one), hints)
     console.print(table)
+    are_sound = _show_broken()
     _say_how_many(workspace)
     following = _next(workspace)
     if following is None:
@@ -98,7 +99,27 @@ def _list(options: argparse.Namespace) -> int:
         _say(said("Go on with {name}: {path}", name=following.name, path=workspace.path(following)))
     else:
         _say_next(following)
-    return 0
+    return 0 if are_sound else 1
+
+
+def _title(exercise: Exercise) -> str:
+    """The title in the reader's language; the English one, and an error, if the translation is broken."""
+    from ladder.exercises import ExerciseError, worded
+
+    try:
+        return worded(exercise).title
+    except ExerciseError as error:
+        show_error(error)
+        return exercise.title
+
+
+def _show_broken() -> bool:
+    """Shows the errors of exercises that cannot be read; returns whether there are none."""
+    from ladder.exercises import broken_exercises
+
+    for error in broken_exercises().values():
+        show_error(error)
+    return not broken_exercises()
 
 
 def _say_next(following: Exercise | None) -> None:
@@ -221,6 +242,7 @@ def _check(options: argparse.Namespace) -> int:
                 said("--all and {name} at once", name=options.name), said("Leave one of them out.")
             )
         wanted = list(exercises())
+        _show_broken()
         _warn_of_nothing(workspace, wanted)
     else:
         wanted = [_chosen(workspace, options.name)]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         source_names,
     )
     from ladder.exercises.program_output import PRINTED, printed
-    from ladder.exercises.reading import exercises, get_exercise, read_exercise
+    from ladder.exercises.reading import broken_exercises, exercises, get_exercise, read_exercise
     from ladder.exercises.report import PROSE_WIDTH, afterword_lines, verdict_lines
     from ladder.exercises.table import ExerciseError
     from ladder.exercises.verdict import KINDS, Verdict, counter_in_english

@@ -18,25 +18,41 @@ from ladder.operations import Operation, get_operation
 from ladder.stages import Ladder, discover, exercises_root
 
 
-@functools.cache
 def exercises() -> tuple[Exercise, ...]:
-    """All exercises: first the programs, then those on rungs, lowest first, then the programs that come last.
-
-    Raises :class:`ExerciseError`.
+    """The exercises that can be read: first the programs, then those on rungs, lowest first, then the
+    programs that come last.
     """
+    return _read_all()[0]
+
+
+def broken_exercises() -> Mapping[str, ExerciseError]:
+    """The errors of those that cannot be read, by name."""
+    return _read_all()[1]
+
+
+@functools.cache
+def _read_all() -> tuple[tuple[Exercise, ...], Mapping[str, ExerciseError]]:
     ladder = discover()
     order: list[str | None] = [None, *(stage.name for stage in ladder)]
-    found = [read_exercise(path.parent, ladder) for path in exercises_root().glob("*/exercise.toml")]
-    for exercise in found:
-        if exercise.rung not in order:
-            raise ExerciseError(f"exercise {exercise.name}: there is no rung {exercise.rung}")
-    return tuple(sorted(found, key=lambda one: (one.is_last, order.index(one.rung), one.number, one.name)))
+    found: list[Exercise] = []
+    broken: dict[str, ExerciseError] = {}
+    for path in sorted(exercises_root().glob("*/exercise.toml")):
+        try:
+            found.append(read_exercise(path.parent, ladder))
+        except ExerciseError as error:
+            broken[path.parent.name] = error
+    found.sort(key=lambda one: (one.is_last, order.index(one.rung), one.number, one.name))
+    return tuple(found), broken
 
 
 def get_exercise(name: str) -> Exercise:
-    """The exercise of that name. Raises :class:`ExerciseError`, suggesting a similar name."""
+    """The exercise of that name. Raises its :class:`ExerciseError` if it cannot be read, and one that
+    suggests a similar name if there is none.
+    """
     import difflib
 
+    if name in broken_exercises():
+        raise broken_exercises()[name]
     found = {exercise.name: exercise for exercise in exercises()}
     if name not in found:
         near = difflib.get_close_matches(name, found, n=1)
@@ -56,6 +72,8 @@ def read_exercise(folder: Path, ladder: Ladder | None = None) -> Exercise:
     path = folder / "exercise.toml"
     table = read_table(path)
     rung = table.text("rung", "") or None
+    if rung in ladder.aside:
+        raise ExerciseError(f"{path}: there is no rung {rung}")
     main_file = "kernel.cu" if rung else "program.cu"
     exercise = Exercise(
         name=folder.name,
@@ -175,7 +193,11 @@ def _fields(table: Table, operation: Operation) -> dict[str, Any]:
 
 
 def _run(table: Table) -> Run:
-    arguments = tuple(shlex.split(table.text("arguments")))
+    text = table.text("arguments")
+    try:
+        arguments = tuple(shlex.split(text))
+    except ValueError as error:
+        raise table.error(f"arguments = {text!r}: {error}") from error
     run = Run(arguments, table.take("at_most", dict, {}), table.text("reason", "").strip())
     _require_counts(table, run.at_most, COUNTERS)
     table.finish()

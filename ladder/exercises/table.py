@@ -20,11 +20,13 @@ class ExerciseError(LadderError):
 
 
 def read_table(path: Path) -> Table:
-    """Reads the whole file. Raises :class:`ExerciseError` if it is not TOML."""
+    """Reads the whole file. Raises :class:`ExerciseError` if it cannot be read or is not TOML."""
     try:
         return Table(path, "", tomllib.loads(path.read_text(encoding="utf-8")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ExerciseError(f"{path} is not TOML: {error}") from error
+    except OSError as error:
+        raise ExerciseError(f"{path} cannot be read: {error.strerror}") from error
 
 
 class Table:

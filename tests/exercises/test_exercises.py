@@ -17,6 +17,7 @@ from ladder.exercises import (
     BEGIN,
     END,
     Exercise,
+    broken_exercises,
     exercises,
     solution_text,
     source_changes,
@@ -59,6 +60,10 @@ LEAST = {
     **dict.fromkeys([*(f"v{n}" for n in range(1, 11)), *(f"b{n}" for n in range(1, 5)), "h1", "h6"], 3),
     **dict.fromkeys([f"d{n}" for n in range(1, 6)], 4),
 }
+
+
+def test_all_can_be_read() -> None:
+    assert broken_exercises() == {}
 
 
 @pytest.mark.parametrize("step", LEAST)

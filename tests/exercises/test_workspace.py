@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,7 @@ from ladder.exercises import (
     solution_text,
 )
 from ladder.exercises.markers import other_files
+from ladder.exercises.reading import _read_all
 
 NAME = "v1_lse"
 
@@ -485,6 +488,50 @@ def test_a_faulty_exercise_toml_says_where(tmp_path: Path, old: str, new: str, m
     read_exercise(tmp_path)
     (tmp_path / "exercise.toml").write_text(GOOD.replace(old, new))
     with pytest.raises(ExerciseError, match=message):
+        read_exercise(tmp_path)
+
+
+@pytest.fixture
+def exercises_folder(tmp_path: Path, monkeypatch) -> Iterator[Path]:
+    """A folder with three of the exercises, in place of the project's."""
+    for name in (NAME, OTHER, "v1_causal_mask"):
+        shutil.copytree(get_exercise(name).folder, tmp_path / "exercises" / name)
+    for module in ("reading", "definition"):
+        monkeypatch.setattr(f"ladder.exercises.{module}.exercises_root", lambda: tmp_path / "exercises")
+    _read_all.cache_clear()
+    yield tmp_path / "exercises"
+    _read_all.cache_clear()
+
+
+def test_an_exercise_that_cannot_be_read_affects_no_other(exercises_folder: Path, capsys) -> None:
+    (exercises_folder / OTHER / "exercise.toml").write_text("title = [")
+    toml = exercises_folder / "v1_causal_mask" / "exercise.toml"
+    toml.write_text(toml.read_text().replace('rung = "v1_minimal"', 'rung = "v77"'))
+    assert main(["exercise", "list"]) == 1
+    listed = capsys.readouterr()
+    assert NAME in listed.out and "0 of 1 solved" in listed.out and OTHER not in listed.out
+    assert f"{OTHER}/exercise.toml is not TOML" in listed.err and "there is no stage 'v77'" in listed.err
+    assert main(["exercise", "check", "--all"]) == 1
+    assert f"{OTHER}/exercise.toml is not TOML" in capsys.readouterr().err
+    assert main(["exercise", "start"]) == 0 and f"{NAME}/kernel.cu" in capsys.readouterr().out
+    assert main(["exercise", "hint", OTHER]) == 2
+    assert f"{OTHER}/exercise.toml is not TOML" in capsys.readouterr().err
+
+
+def test_a_broken_translation_of_one_exercise_leaves_its_title_in_english(
+    exercises_folder: Path, capsys, monkeypatch
+) -> None:
+    (exercises_folder / OTHER / "zh-CN.toml").write_text("title = [")
+    monkeypatch.setenv("LADDER_LANGUAGE", "zh-CN")
+    assert main(["exercise", "list"]) == 0
+    listed = capsys.readouterr()
+    assert get_exercise(OTHER).title in listed.out and f"{OTHER}/zh-CN.toml is not TOML" in listed.err
+
+
+def test_arguments_of_a_run_are_quoted_as_in_a_shell(tmp_path: Path) -> None:
+    of_a_program = GOOD.replace('rung = "v1_minimal"\n', "").replace("cases =", "runs =")
+    (tmp_path / "exercise.toml").write_text(of_a_program.replace('size = "1,1,1,1,32"', 'arguments = "\'4"'))
+    with pytest.raises(ExerciseError, match=r"runs 1: arguments = .*No closing quotation"):
         read_exercise(tmp_path)
 
 
