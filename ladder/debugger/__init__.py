@@ -9,8 +9,8 @@ from ladder.doors import door
 if TYPE_CHECKING:
     from ladder.debugger.adapter import Adapter
     from ladder.debugger.debug_info import DebugInfo, Type, Variable
-    from ladder.debugger.debuggee import first_instructions
     from ladder.debugger.fragments import Matrix, matrices
+    from ladder.debugger.kernel import first_instructions
     from ladder.debugger.prompt import PROMPT, Prompt
     from ladder.debugger.recording import Moment, record, warps_of
     from ladder.debugger.session import Session, Stop

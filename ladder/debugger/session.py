@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from types import TracebackType
 from typing import IO, Any
 
-from ladder.debugger.debuggee import Plan
+from ladder.debugger.plan import Plan
 from ladder.debugger.values import Expression, NoValue
 from ladder.emulator import Finding, parse_findings
 from ladder.errors import ExecutionError
