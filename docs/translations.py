@@ -29,6 +29,7 @@ from markdown_it import MarkdownIt
 
 from ladder.emulator import ADVICE, COUNTERS, FORMS, MORE_ADVICE, SENTENCES
 from ladder.exercises import BLOCK_BARRIERS, KINDS, PRINTED, counter_in_english, exercises
+from ladder.lessons.debugging import TRANSCRIPT, translated_transcript
 from ladder.lessons.magics import as_markdown
 from ladder.lessons.predictions import WORDS
 from ladder.lessons.questions import QUESTIONS
@@ -161,7 +162,7 @@ def _messages_of_program() -> Iterator[str]:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "said":
                 yield from _literals(node.args[0])
     yield from (*KINDS.values(), *KEYS, *QUERIES, *map(counter_in_english, (*COUNTERS, BLOCK_BARRIERS)))
-    yield from (*ADVICE, *ADVICE.values(), *MORE_ADVICE, *FORMS, *SENTENCES, *PRINTED)
+    yield from (*ADVICE, *ADVICE.values(), *MORE_ADVICE, *FORMS, *SENTENCES, *PRINTED, *TRANSCRIPT)
     for exercise in exercises():
         yield from (tried.reason for tried in (*exercise.cases, *exercise.runs) if tried.reason)
         answers = exercise.folder / "answers.toml"
@@ -375,13 +376,18 @@ def translated_page(source: str, language: str, translate: Translate) -> str:
 
 
 def write_lesson(source: str, target: Path, translate: Translate) -> None:
-    """The notebook with its prose and drawings translated; code and what programs print stay as they are."""
+    """The notebook with its prose and drawings translated. Code stays as it is, and so does what programs
+    print, except the debugger.
+    """
     notebook = nbformat.read(ROOT / source, as_version=4)
     for holder, key in _prose(notebook):
         holder[key] = translated(holder[key], translate)
     for drawing in _drawings(notebook):
         drawing["image/svg+xml"] = translated_drawing(drawing["image/svg+xml"], translate)
     for cell in notebook.cells:
+        if "lessons.debug(" in cell.source:
+            for output in cell.outputs:
+                output["text"] = translated_transcript(output["text"], translate)
         if cell.source.startswith("%exercise ") and cell.outputs:
             data = cell.outputs[0].get("data", {})
             if "text/markdown" in data:

@@ -7,6 +7,7 @@ emulator/sanitizer/reports.cpp). A message that is not here is shown in English.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 
 from ladder.common.wording import language, said
@@ -126,18 +127,28 @@ SENTENCES = (
 _FIELD = re.compile(r"\{(\w+)\}")
 
 
-def retold(text: str, forms: tuple[str, ...] = (*MORE_ADVICE, *FORMS)) -> str:
+def retold(
+    text: str,
+    forms: tuple[str, ...] = (*MORE_ADVICE, *FORMS),
+    translate: Callable[[str], str] | None = None,
+) -> str:
     """What the emulator says, which arrives in English with its numbers filled in, in the reader's language.
 
     Parts that are messages themselves are translated, too. A text of an unknown form stays in English.
-    ``forms`` are those of another writer in English, by default the emulator's.
+    ``forms`` are those of another writer in English, by default the emulator's. ``translate`` is for another
+    language than the reader's.
     """
-    whole = said(text)
-    if whole != text or not language():
+    if translate is None:
+        if not language():
+            return text
+        translate = said
+    whole = translate(text)
+    if whole != text:
         return whole
     for form, message in _patterns(forms):
         if found := form.fullmatch(text):
-            return said(message, **{name: retold(part, forms) for name, part in found.groupdict().items()})
+            parts = {name: retold(part, forms, translate) for name, part in found.groupdict().items()}
+            return translate(message).format(**parts)
     return text
 
 

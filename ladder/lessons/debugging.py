@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ladder.common.terminal import SafeConsole
+from ladder.emulator import FORMS, retold
 from ladder.lessons.changed import changed_copy
 from ladder.lessons.listing import LessonError
 from ladder.stages import Stage, discover, read_stage
@@ -15,6 +16,17 @@ if TYPE_CHECKING:
     from ladder.operations import AnyProblem
 
 _WIDTH = 88
+#: The debugger's sentences, as in :data:`ladder.emulator.FORMS`. Its tables stay in English.
+TRANSCRIPT = (
+    "the sanitizer has found ({kind}): {message}",
+    "breakpoint {number} at {place} if {condition}",
+    "breakpoint {number}",
+    "watch {number}: {text} was changed by block {block} warp {warp} at {place}",
+    "watch {number}: {text}, {count} bytes in shared memory",
+    "{place} in {function}, block {block} warp {warp} lane {lane} = thread {thread}",
+    "instruction {number} of launch {launch}",
+    "{name}: {rows} x {columns} of {type}",
+)
 
 
 def debug(
@@ -37,7 +49,17 @@ def debug(
     ):
         console = SafeConsole(record=True, width=_WIDTH, quiet=False, file=unseen, force_jupyter=False)
         Prompt(session, console).run(commands, echoes=True)
-        print(console.export_text().rstrip())
+        print(translated_transcript(console.export_text().rstrip()))
+
+
+def translated_transcript(transcript: str, translate: Callable[[str], str] | None = None) -> str:
+    """What :func:`debug` prints, in the reader's language or by ``translate``. Commands and code stay."""
+
+    def line_of(text: str) -> str:
+        bare = text.lstrip()
+        return text[: len(text) - len(bare)] + retold(bare, (*TRANSCRIPT, *FORMS), translate)
+
+    return "\n".join(map(line_of, transcript.split("\n")))
 
 
 def _without(stage: Stage, text: str) -> Stage:

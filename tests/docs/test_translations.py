@@ -106,14 +106,37 @@ def test_a_lesson_is_translated_with_what_it_says_itself(
     monkeypatch.setattr(translations, "ROOT", tmp_path)
     said = new_output("execute_result", {"text/markdown": "Your turn.", "text/plain": "Verdict"})
     printed = new_output("stream", text="a count")
-    cells = [new_markdown_cell("A question"), new_code_cell("print(1)", outputs=[said, printed])]
+    debugged = new_output("stream", text="(ladder) break 7\nbreakpoint 1 at kernel.cu:7 if x\n   7  int y;")
+    cells = [
+        new_markdown_cell("A question"),
+        new_code_cell("print(1)", outputs=[said, printed]),
+        new_code_cell("lessons.debug(1)", outputs=[debugged]),
+    ]
     nbformat.write(new_notebook(cells=cells), tmp_path / "lesson.ipynb")
     assert list(translations.messages("lesson.ipynb")) == ["A question", "Your turn."]
-    translations.write_lesson("lesson.ipynb", tmp_path / "shouted.ipynb", str.upper)
-    question, code = nbformat.read(tmp_path / "shouted.ipynb", as_version=4).cells
+    words = {text: text.upper() for text in ("A question", "Your turn.")}
+    words["breakpoint {number} at {place} if {condition}"] = "{place} 处的断点 {number}，若 {condition}"
+    translations.write_lesson("lesson.ipynb", tmp_path / "shouted.ipynb", lambda text: words.get(text, text))
+    question, code, debugger = nbformat.read(tmp_path / "shouted.ipynb", as_version=4).cells
     assert question.source == "A QUESTION" and code.source == "print(1)"
     assert code.outputs[0].data == {"text/markdown": "YOUR TURN.", "text/plain": "Verdict"}
     assert code.outputs[1].text == "a count"
+    assert debugger.outputs[0].text == "(ladder) break 7\nkernel.cu:7 处的断点 1，若 x\n   7  int y;"
+
+
+def test_each_form_of_the_debuggers_sentences_is_in_a_lesson(translations: ModuleType) -> None:
+    """So that none is left behind in English, or in the catalogue, when the debugger says it otherwise."""
+    asked_for: list[str] = []
+
+    def ask(message: str) -> str:
+        asked_for.append(message)
+        return message
+
+    for lesson in translations.LESSONS:
+        for cell in nbformat.read(translations.ROOT / lesson, as_version=4).cells:
+            if "lessons.debug(" in cell.source:
+                translations.translated_transcript(cell.outputs[0].text, ask)
+    assert set(translations.TRANSCRIPT) - set(asked_for) == set()
 
 
 def test_labels_of_drawings_are_translated_where_they_are(translations: ModuleType) -> None:
