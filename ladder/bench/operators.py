@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+#: A factor of logits, of O or of gradients; one of each head, too.
+_SCALE = r"(?:\w+\.)*(?:\w*scale|alpha|inv_length)\b(?:\[[^\]]*\])?"
 #: For each kind of change, the pattern and its replacements.
 _SWAPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("comparison", r"(?<![<\-=!>])<(?![<=])(?= )", ("<=",)),
@@ -26,7 +28,7 @@ _SWAPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("arithmetic", r"\*=", ("=",)),
     ("function", r"\bmin\(", ("max(",)),
     ("function", r"\bfmaxf\(", ("fminf(",)),
-    ("scale", r" \* (?:p|problem)\.scale\b|\b(?:p|problem)\.scale \* ", ("",)),
+    ("scale", rf" \* {_SCALE}|(?<![\w.]){_SCALE} \* ", ("",)),
     ("index", r"\bblockIdx\.x\b", ("blockIdx.y",)),
     ("index", r"\bblockIdx\.y\b", ("blockIdx.x", "blockIdx.z")),
     ("index", r"\bblockIdx\.z\b", ("blockIdx.y",)),
@@ -53,9 +55,10 @@ _ORDER = re.compile(r"wait|releas|acqui|arrive|(?<!a)sync|fence|commit|publish|p
 _PLACE = re.compile(
     r"(?<!int )(?<=[(\[ ])((?:\w+\.)*\w*(?:row|col|key|query|tile|head|begin|first|turn))(?=[,)\]])"
 )
-#: What says which head or work item it is.
+#: What says which head, sequence or work item it is.
 _ITEM = re.compile(
-    r"(?<!int )(?<![\w.])((?:\w+\.)*(?:head|number|item)|blockIdx\.[xyz])(?=[,)\];]| [-+*/%<])"
+    r"(?<!int )(?<![\w.])((?:\w+\.)*(?:(?:kv_)?head(?:\(\))?|number|item|sequence)|blockIdx\.[xyz])"
+    r"(?=[,)\];]| [-+*/%<])"
 )
 #: Which one is taken for another: one of few, and one that only a large problem has.
 _ITEMS = ((1, 0), (63, 0))

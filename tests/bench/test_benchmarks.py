@@ -163,6 +163,8 @@ __device__ void f(Ring &ring, Turn turn, int head, const float *x) {
   ring.release(turn);
   load(x, row, head);
   g(x);
+  load(x, row, p.kv_head() * strides.head);
+  mul(o, o, p.scale * share.p.v_descale[kv_head] * l);
 }
 """
 
@@ -174,6 +176,12 @@ def test_mutants_of_order_of_places_and_of_items() -> None:
     assert ("swapped lines", f"{lines[5]}\n{lines[4]}") not in found
     assert ("place", "  load(x, row + 1, head);") in found
     assert ("item", "  load(x, row, (head == 63 ? 0 : head));") in found
+    of_head = "(p.kv_head() == 1 ? 0 : p.kv_head())"
+    assert ("item", f"  load(x, row, {of_head} * strides.head);") in found
+    assert {new for kind, new in found if kind == "scale"} == {
+        "  mul(o, o, share.p.v_descale[kv_head] * l);",
+        "  mul(o, o, p.scale * l);",
+    }
     [swapped] = [mutant for mutant in mutants.mutants("mine", ORDERED) if mutant.new.startswith(lines[3])]
     assert swapped.changed(ORDERED) == ORDERED.replace(*(f"{lines[i]}\n{lines[5 - i]}" for i in (2, 3)))
     with pytest.raises(ValueError, match=r"kernel\.cu:3 is not"):
@@ -186,8 +194,8 @@ def test_mutants_of_a_header_are_of_order_alone() -> None:
     assert {(mutant.line, mutant.kind) for mutant in found} == {
         (3, "dropped line"),
         (4, "dropped line"),
-        (8, "dropped line"),
-        (8, "memory order"),
+        (10, "dropped line"),
+        (10, "memory order"),
     }
     assert any("ld.relaxed.gpu" in mutant.new for mutant in found)
 
