@@ -214,57 +214,74 @@ def read_only(case: Case) -> tuple[Call, int]:
 
 def peers(case: Case, flex: bool) -> Iterator[tuple[str, Call]]:
     """torch's attention, by backend, for dense caches of equal lengths; the others for all of 16 bits."""
-    problem, copies = case.problem, case.copies
+    problem = case.problem
     if problem.e4m3:
         return
     if not problem.page_size and problem.lengths is None and problem.q_len == 1:
-        backends = (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION)
-        for backend in backends:
-
-            def torch_call(number: int, backend: SDPBackend = backend) -> Tensor:
-                one = copies[number]
-                with sdpa_kernel(backend):
-                    return F.scaled_dot_product_attention(
-                        one["q"], one["k_cache"], one["v_cache"], enable_gqa=problem.heads > 8
-                    )
-
-            yield f"torch {backend.name.removesuffix('_ATTENTION').lower()}", torch_call
+        for backend in (
+            *(SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION),
+            SDPBackend.EFFICIENT_ATTENTION,
+        ):
+            yield f"torch {backend.name.removesuffix('_ATTENTION').lower()}", torch_call(case, backend)
         if flex:
-            from torch.nn.attention.flex_attention import flex_attention
-
-            compiled = torch.compile(flex_attention, dynamic=False)
-
-            def flex_call(number: int) -> Any:
-                one = copies[number]
-                return compiled(one["q"], one["k_cache"], one["v_cache"], enable_gqa=True)
-
-            yield "FlexAttention", flex_call
+            yield "FlexAttention", flex_call(case)
     with suppress(ImportError):
-        from flash_attn_interface import flash_attn_with_kvcache
-
-        # (B, N, H, d), and the same rows with the heads side by side
-        of_fa3 = [
-            {name: one[name].transpose(1, 2).contiguous() for name in ("q", "k_cache", "v_cache")}
-            for one in copies
-        ]
-
-        def fa3_call(number: int) -> Tensor:
-            one, given = of_fa3[number], copies[number]
-            o = flash_attn_with_kvcache(
-                one["q"],
-                one["k_cache"],
-                one["v_cache"],
-                cache_seqlens=given["seqused_k"],
-                page_table=given["block_table"],
-                causal=problem.is_causal,
-                pack_gqa=True,
-            )
-            return (o[0] if isinstance(o, tuple) else o).transpose(1, 2)
-
-        yield "FlashAttention-3", fa3_call
+        yield "FlashAttention-3", fa3_call(case)
     if problem.q_len == 1:
         with suppress(ImportError):
             yield "FlashInfer", flashinfer_call(case)
+
+
+def torch_call(case: Case, backend: SDPBackend) -> Call:
+    """torch's attention with this backend, on the copy of a number."""
+
+    def call(number: int) -> Tensor:
+        one = case.copies[number]
+        with sdpa_kernel(backend):
+            return F.scaled_dot_product_attention(
+                one["q"], one["k_cache"], one["v_cache"], enable_gqa=case.problem.heads > 8
+            )
+
+    return call
+
+
+def flex_call(case: Case) -> Call:
+    """torch's compiled FlexAttention, on the copy of a number."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    compiled = torch.compile(flex_attention, dynamic=False)
+
+    def call(number: int) -> Any:
+        one = case.copies[number]
+        return compiled(one["q"], one["k_cache"], one["v_cache"], enable_gqa=True)
+
+    return call
+
+
+def fa3_call(case: Case) -> Call:
+    """FlashAttention-3's call on the copy of a number. Raises :class:`ImportError` without its package."""
+    from flash_attn_interface import flash_attn_with_kvcache
+
+    # (B, N, H, d), and the same rows with the heads side by side
+    rows = [
+        {name: one[name].transpose(1, 2).contiguous() for name in ("q", "k_cache", "v_cache")}
+        for one in case.copies
+    ]
+
+    def call(number: int) -> Tensor:
+        one, given = rows[number], case.copies[number]
+        o = flash_attn_with_kvcache(
+            one["q"],
+            one["k_cache"],
+            one["v_cache"],
+            cache_seqlens=given["seqused_k"],
+            page_table=given["block_table"],
+            causal=case.problem.is_causal,
+            pack_gqa=True,
+        )
+        return (o[0] if isinstance(o, tuple) else o).transpose(1, 2)
+
+    return call
 
 
 def flashinfer_call(case: Case) -> Call:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ladder.build import housekeeping, toolchain, wheels
@@ -33,19 +34,6 @@ _PROGRAM_SUFFIXES = (".cu", ".cpp", ".cc", ".cxx")
 _NO_RELATIVE_PATH = ("-D", "-I/", "-Xcompiler=-g")
 
 
-def _compile_of_any_age(
-    command: Sequence[str], directory: Path, name: str, rule: Path, nvcc: toolchain.Nvcc
-) -> list[Path]:
-    """As :func:`compile_source`, but a program whose names C++20 took, such as ``lerp``, is C++17."""
-    try:
-        return compile_source(command, directory, name, rule, nvcc)
-    except BuildError as error:
-        if not clashes_with_newer_names(str(error)):
-            raise
-    older = ["-std=c++17" if flag == CXX_STANDARD else flag for flag in command]
-    return compile_source(older, directory, name, rule, nvcc)
-
-
 @processes.ended_by_signals()
 def build_program(
     sources: Sequence[Path], target: Target, flags: Sequence[str] = (), *, judged: bool = False
@@ -58,6 +46,51 @@ def build_program(
 
     The program is rebuilt if a source, or a header that the compiler read last time, has changed.
     """
+    plan = _plan(sources, target, flags, judged)
+    if program := plan.built()[1]:
+        return program
+    with cache.lock(plan.dependencies):
+        return until_settled(plan.sources[0].name, lambda: _carry_out(plan))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How and from which sources a program is built; ``here`` is the compiler's working directory."""
+
+    sources: Sequence[Path]
+    target: Target
+    nvcc: toolchain.Nvcc
+    compile_flags: Sequence[str]
+    link_flags: Sequence[str]
+    here: Path
+    key: str
+
+    @property
+    def name(self) -> str:
+        return self.sources[0].stem
+
+    @property
+    def base(self) -> Path:
+        return place_of(self.name, self.target)
+
+    @property
+    def dependencies(self) -> Path:
+        """The list of the files that the last build read."""
+        return self.base.with_name(f"{self.base.name}-{self.key}.dependencies")
+
+    def directory(self, read: Snapshot) -> Path:
+        """The directory of the program built from these files."""
+        return self.base.with_name(f"{self.base.name}-{cache.digest([self.key, *read.parts()])}")
+
+    def built(self) -> tuple[Snapshot, Path | None]:
+        """Snapshots the files of the last build; also returns the program if they are unchanged."""
+        dependencies = read_paths(self.dependencies)
+        now = Snapshot.of([*self.sources, *dependencies])
+        program = self.directory(now) / self.name
+        return now, program if dependencies and is_there(program) else None
+
+
+def _plan(sources: Sequence[Path], target: Target, flags: Sequence[str], judged: bool) -> _Plan:
     for source in sources:
         files.require_file(source, _PROGRAM_SUFFIXES)
     sources = [plain(source.resolve()) for source in sources]
@@ -66,47 +99,45 @@ def build_program(
     # Without g++ this raises before nvcc is fetched.
     compile_flags = [*target.flags(), *flags, *target.program_flags()]
     nvcc = target.nvcc()
-    base = place_of(sources[0].stem, target)
     here = Path.cwd()
     # Relative paths in flags and variables make the result depend on the working directory.
     anywhere = not environment() and all(flag.startswith(_NO_RELATIVE_PATH) for flag in flags)
     place = [] if anywhere else [str(here)]
     link_flags = [*_link_flags(flags, here, target), *(target.judged_flags() if judged else ())]
     key = key_of(target, nvcc, [*compile_flags, *place, *map(str, sources), *link_flags])
-    dependency_list = base.with_name(f"{base.name}-{key}.dependencies")
+    return _Plan(sources, target, nvcc, compile_flags, link_flags, here, key)
 
-    def directory_for(dependencies: Snapshot) -> Path:
-        return base.with_name(f"{base.name}-{cache.digest([key, *dependencies.parts()])}")
 
-    def known() -> tuple[Snapshot, Path | None]:
-        """Snapshots the files of the last build; also returns the program if they are unchanged."""
-        dependencies = read_paths(dependency_list)
-        now = Snapshot.of([*sources, *dependencies])
-        program = directory_for(now) / sources[0].stem
-        return now, program if dependencies and is_there(program) else None
-
-    def make() -> Path:
-        before, program = known()
-        if program:
-            return program
-        with cache.unfinished(base) as directory:
-            objects = [str(directory / f"{number}.o") for number in range(len(sources))]
-            used = [*sources]
-            for source, object_file in zip(sources, objects, strict=True):
-                command = [str(nvcc.path), *compile_flags, "-c", str(source), "-o", object_file]
-                used += _compile_of_any_age(command, here, source.name, directory / "rule", nvcc)
-            command = [*target.linker(), *objects, *link_flags, *target.link_inputs()]
-            used += _link(command, sources[0], directory, nvcc)
-            after = refuse_moved(before, used)
-            program = finish(directory, directory_for(after), sources[0].stem)
-        cache.write_text(dependency_list, "\n".join(map(str, after.files)))
-        housekeeping.tidy_now_and_then()
+def _carry_out(plan: _Plan) -> Path:
+    before, program = plan.built()  # another process may have made it meanwhile
+    if program:
         return program
+    with cache.unfinished(plan.base) as directory:
+        objects = [str(directory / f"{number}.o") for number in range(len(plan.sources))]
+        used = [*plan.sources]
+        for source, object_file in zip(plan.sources, objects, strict=True):
+            command = [str(plan.nvcc.path), *plan.compile_flags, "-c", str(source), "-o", object_file]
+            used += _compile_of_any_age(command, plan.here, source.name, directory / "rule", plan.nvcc)
+        command = [*plan.target.linker(), *objects, *plan.link_flags, *plan.target.link_inputs()]
+        used += _link(command, plan.sources[0], directory, plan.nvcc)
+        after = refuse_moved(before, used)
+        program = finish(directory, plan.directory(after), plan.name)
+    cache.write_text(plan.dependencies, "\n".join(map(str, after.files)))
+    housekeeping.tidy_now_and_then()
+    return program
 
-    if program := known()[1]:
-        return program
-    with cache.lock(dependency_list):
-        return until_settled(sources[0].name, make)
+
+def _compile_of_any_age(
+    command: Sequence[str], directory: Path, name: str, rule: Path, nvcc: toolchain.Nvcc
+) -> list[Path]:
+    """As :func:`compile_source`, but a program whose names C++20 took, such as ``lerp``, is C++17."""
+    try:
+        return compile_source(command, directory, name, rule, nvcc)
+    except BuildError as error:
+        if not clashes_with_newer_names(str(error)):
+            raise
+    older = ["-std=c++17" if flag == CXX_STANDARD else flag for flag in command]
+    return compile_source(older, directory, name, rule, nvcc)
 
 
 def _link(command: Sequence[str], source: Path, directory: Path, nvcc: toolchain.Nvcc) -> list[Path]:

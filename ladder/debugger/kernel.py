@@ -8,7 +8,7 @@ from typing import Any
 from ladder.debugger.debug_info import DebugInfo
 
 #: Of each instruction: its function, line of PTX and text, and its positions in the source, the innermost
-#: first: file, line, column, and the function that was inlined there.
+#: first: file, line, column, function.
 Rows = Sequence[tuple[str, int, str, Sequence[tuple[str, int, int, str]]]]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import keyword
 import math
+import operator
 import re
 import struct
 from collections.abc import Callable, Mapping
@@ -156,24 +157,40 @@ _ALLOWED = (
     *(ast.BitXor, ast.LShift, ast.RShift, ast.Compare, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE),
     *(ast.Name, ast.Load, ast.Attribute, ast.Subscript, ast.Constant, ast.IfExp),
 )
+
+
+def _quotient(left: Any, right: Any) -> Any:
+    """C++ rounds the quotient of integers towards zero."""
+    both_whole = isinstance(left, int) and isinstance(right, int)
+    return int(left / right) if both_whole else left / right
+
+
+_UNARY_OPERATORS: Mapping[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.Not: operator.not_,
+    ast.Invert: operator.invert,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
 _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: _quotient,
+    ast.FloorDiv: _quotient,
     ast.Mod: lambda a, b: int(math.fmod(a, b)),
-    ast.BitAnd: lambda a, b: a & b,
-    ast.BitOr: lambda a, b: a | b,
-    ast.BitXor: lambda a, b: a ^ b,
-    ast.LShift: lambda a, b: a << b,
-    ast.RShift: lambda a, b: a >> b,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
 }
 _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Eq: lambda a, b: a == b,
-    ast.NotEq: lambda a, b: a != b,
-    ast.Lt: lambda a, b: a < b,
-    ast.LtE: lambda a, b: a <= b,
-    ast.Gt: lambda a, b: a > b,
-    ast.GtE: lambda a, b: a >= b,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
 }
 
 
@@ -235,14 +252,7 @@ class Expression:
             )
             return value.target(0) if is_reference else value
         if isinstance(node, ast.Attribute):
-            value = self._value(node.value, names)
-            if isinstance(value, Mapping):
-                if node.attr not in value:
-                    raise NoValue(f"there is no {node.attr}; there are {', '.join(value)}")
-                return value[node.attr]
-            if not isinstance(value, Value):
-                raise NoValue("a number has no members")
-            return value.member(node.attr)
+            return _member(self._value(node.value, names), node.attr)
         if isinstance(node, ast.Subscript):
             value, index = self._value(node.value, names), self._number(node.slice, names)
             if not isinstance(value, Value):
@@ -252,25 +262,32 @@ class Expression:
             wanted = isinstance(node.op, ast.Or)
             return any(bool(self._number(one, names)) == wanted for one in node.values) == wanted
         if isinstance(node, ast.UnaryOp):
-            number = self._number(node.operand, names)
-            if isinstance(node.op, ast.Not):
-                return not number
-            return ~number if isinstance(node.op, ast.Invert) else (
-                -number if isinstance(node.op, ast.USub) else number
-            )  # fmt: skip
+            return _UNARY_OPERATORS[type(node.op)](self._number(node.operand, names))
         if isinstance(node, ast.BinOp):
             left, right = self._number(node.left, names), self._number(node.right, names)
-            if isinstance(node.op, (ast.Div, ast.FloorDiv)):
-                both_whole = isinstance(left, int) and isinstance(right, int)
-                return int(left / right) if both_whole else left / right  # C++ rounds towards zero
             return _OPERATORS[type(node.op)](left, right)
         if isinstance(node, ast.Compare):
-            left = self._number(node.left, names)
-            for operator, other in zip(node.ops, node.comparators, strict=True):
-                right = self._number(other, names)
-                if not _COMPARISONS[type(operator)](left, right):
-                    return False
-                left = right
-            return True
+            return self._holds(node, names)
         assert isinstance(node, ast.IfExp)
         return self._value(node.body if self._number(node.test, names) else node.orelse, names)
+
+    def _holds(self, node: ast.Compare, names: Callable[[str], Any]) -> bool:
+        """Whether all comparisons of a chain hold; it ends at the first that does not."""
+        left = self._number(node.left, names)
+        for comparison, other in zip(node.ops, node.comparators, strict=True):
+            right = self._number(other, names)
+            if not _COMPARISONS[type(comparison)](left, right):
+                return False
+            left = right
+        return True
+
+
+def _member(value: Any, name: str) -> Any:
+    """A member of a struct, or of one of CUDA's triples such as threadIdx."""
+    if isinstance(value, Mapping):
+        if name not in value:
+            raise NoValue(f"there is no {name}; there are {', '.join(value)}")
+        return value[name]
+    if not isinstance(value, Value):
+        raise NoValue("a number has no members")
+    return value.member(name)

@@ -123,33 +123,57 @@ def head_starts() -> AbstractContextManager[None]:
     return replaced(ring, "known_mailbox", lambda *_: mailbox)
 
 
+def offsets(*marks: int) -> Tensor:
+    return torch.tensor(marks, dtype=torch.int32)
+
+
+#: What the last rank asks for, where the others ask for none of it.
+DIFFERENCES: dict[str, dict[str, Any]] = {
+    "heads": {"heads": 12},
+    "dtype": {"dtype": torch.bfloat16},
+    "head_dim": {"head_dim": 32},
+    "two head dims": {"head_dim": 192, "value_dim": 128},
+    "mask": {"is_causal": True},
+    "schedule": {"schedule": "ulysses"},
+    "gradients": {"wants": True},
+    "unknown schedule": {"schedule": "spiral"},
+    "many bytes": {"schedule": "\U0001f300" * 300},
+    "schedules": {"schedule": ["ring"]},
+    "no dtype of the rung": {"dtype": torch.float32},
+    "no rows": {"rows": 0},
+    "no rows, no dtype": {"rows": 0, "dtype": torch.float32},
+    "no rows, and no offsets": {"rows": 0, "cu_seqlens": offsets(0, 12)[None]},
+    "sequences on one rank": {"cu_seqlens": offsets(0, 12)},
+    "decreasing": {"cu_seqlens": offsets(0, 7, 5, 12)},
+    "no offsets": {"cu_seqlens": offsets(0)[0]},
+    "no data": {"cu_seqlens": offsets(0, 12).to("meta")},
+}
+
+
+def answer(
+    heads: int = 6,
+    rows: int = 4,
+    head_dim: int = 64,
+    value_dim: int | None = None,
+    dtype: Any = torch.float16,
+    wants: bool = False,
+    **options: Any,
+) -> str:
+    """What a rank hears that asks for this."""
+    q = torch.zeros(1, heads, rows, head_dim, dtype=dtype, requires_grad=wants)
+    k = torch.zeros(1, 3, rows, head_dim, dtype=dtype)
+    v = k if value_dim is None else k[..., :value_dim]
+    rungs = {"enable_gqa": True} if "cu_seqlens" in options else RUNGS
+    choices = {**rungs, "schedule": "ring", **options}
+    return said(lambda: several.attention(q, k, v, **choices))
+
+
 def disagreements(rank: int) -> dict[str, str]:
     """What this rank hears if the last one differs from the others, or if all have too few rows."""
     is_last = rank == RANKS - 1
 
-    def call(
-        heads: int = 6,
-        rows: int = 4,
-        head_dim: int = 64,
-        value_dim: int | None = None,
-        dtype: Any = torch.float16,
-        wants: bool = False,
-        **options: Any,
-    ) -> str:
-        q, k = (
-            torch.zeros(1, heads, rows, head_dim, dtype=dtype),
-            torch.zeros(1, 3, rows, head_dim, dtype=dtype),
-        )
-        v = k if value_dim is None else k[..., :value_dim]
-        rungs = {"enable_gqa": True} if "cu_seqlens" in options else RUNGS
-        choices = {**rungs, "schedule": "ring", **options}
-        return said(lambda: several.attention(q.requires_grad_(wants), k, v, **choices))
-
-    def offsets(*marks: int) -> Tensor:
-        return torch.tensor(marks, dtype=torch.int32)
-
     def last(**options: Any) -> str:
-        return call(**options) if is_last else call()
+        return answer(**options) if is_last else answer()
 
     def ahead(**options: Any) -> str:
         with head_starts():
@@ -160,40 +184,23 @@ def disagreements(rank: int) -> dict[str, str]:
             raise torch.OutOfMemoryError("no memory")
 
         with replaced(ring, "head_start", fails if is_last else ring.head_start):
-            return call()
+            return answer()
 
     def blocks_differ() -> str:
         if is_last:
             copies._mailboxes[dist.group.WORLD] = SimpleNamespace(sent=1, device=None)
-        found = call()
+        found = answer()
         copies._mailboxes.clear()
         return found
 
     return {
-        "heads": last(heads=12),
-        "dtype": last(dtype=torch.bfloat16),
-        "head_dim": last(head_dim=32),
-        "two head dims": last(head_dim=192, value_dim=128),
-        "mask": last(is_causal=True),
-        "schedule": last(schedule="ulysses"),
-        "gradients": last(wants=True),
-        "unknown schedule": last(schedule="spiral"),
-        "many bytes": last(schedule="\U0001f300" * 300),
-        "schedules": last(schedule=["ring"]),
-        "no dtype of the rung": last(dtype=torch.float32),
-        "rows of zigzag": call(rows=5 if is_last else 4, schedule="zigzag"),
-        "too few for zigzag": call(rows=1, schedule="zigzag"),
-        "no rows": last(rows=0),
+        **{what: last(**options) for what, options in DIFFERENCES.items()},
+        "rows of zigzag": answer(rows=5 if is_last else 4, schedule="zigzag"),
+        "too few for zigzag": answer(rows=1, schedule="zigzag"),
         "no rows ahead": ahead(rows=0),
         "heads ahead": ahead(heads=12),
-        "no rows, no dtype": last(rows=0, dtype=torch.float32),
-        "no rows, and no offsets": last(rows=0, cu_seqlens=offsets(0, 12)[None]),
-        "other sequences": call(cu_seqlens=offsets(0, 5 if is_last else 7, 12)),
-        "sequences on one rank": last(cu_seqlens=offsets(0, 12)),
-        "other tokens": call(cu_seqlens=offsets(0, 13)),
-        "decreasing": last(cu_seqlens=offsets(0, 7, 5, 12)),
-        "no offsets": last(cu_seqlens=offsets(0)[0]),
-        "no data": last(cu_seqlens=offsets(0, 12).to("meta")),
+        "other sequences": answer(cu_seqlens=offsets(0, 5 if is_last else 7, 12)),
+        "other tokens": answer(cu_seqlens=offsets(0, 13)),
         "no memory": without_memory(),
         "blocks": blocks_differ(),
         "no longer there": last(heads=6),

@@ -42,32 +42,12 @@ def problem_of_cache(
     if not isinstance(is_causal, bool):
         raise InvalidProblem(f"is_causal is {is_causal!r}; it must be True or False")
     check_splits(num_splits)
-    check_window(window_size)
-    left, right = window_size
-    if right > 0 or (left >= 0 and right < 0):
-        raise UnsupportedProblem(
-            f"window_size is {window_size}; no decoding rung has a window of keys after the query's own",
-            "(left, 0) is causal, and (-1, -1) has no limits.",
-        )
+    left, right = _window(window_size)
     if sinks is not None:
         check_sinks(sinks, q)
     batch, heads, q_len, head_dim = q.shape
     check_integers("seqused_k", seqused_k, q, (batch,))
-    page_size, kv_len = 0, k_cache.shape[2]
-    if block_table is not None:
-        check_integers("block_table", block_table, q, None)
-        if block_table.dim() != 2 or len(block_table) != batch or not block_table.shape[1]:
-            raise InvalidProblem(
-                f"block_table is {tuple(block_table.shape)}; it must be ({batch}, pages per sequence)"
-            )
-        page_size = k_cache.shape[2]
-        check_page_size(page_size)
-        kv_len = block_table.shape[1] * page_size
-    elif len(k_cache) != batch:
-        raise InvalidProblem(
-            f"k_cache has batch {len(k_cache)} and query {batch}; they must be equal",
-            "Pages of a cache need a block_table.",
-        )
+    page_size, kv_len = _sizes_of_cache(q, k_cache, block_table)
     return DecodingProblem(
         batch,
         heads,
@@ -86,6 +66,39 @@ def problem_of_cache(
         sinks=sinks is not None,
         e4m3=e4m3,
     )
+
+
+def _window(window_size: tuple[int, int]) -> tuple[int, int]:
+    """A window that a decoding rung has. Raises :class:`InvalidProblem` or :class:`UnsupportedProblem`."""
+    check_window(window_size)
+    left, right = window_size
+    if right > 0 or (left >= 0 and right < 0):
+        raise UnsupportedProblem(
+            f"window_size is {window_size}; no decoding rung has a window of keys after the query's own",
+            "(left, 0) is causal, and (-1, -1) has no limits.",
+        )
+    return left, right
+
+
+def _sizes_of_cache(q: Tensor, k_cache: Tensor, block_table: Tensor | None) -> tuple[int, int]:
+    """The size of a page, 0 for a cache without pages, and the keys that a sequence may have. Raises
+    :class:`InvalidProblem`.
+    """
+    batch, keys = len(q), k_cache.shape[2]
+    if block_table is None:
+        if len(k_cache) != batch:
+            raise InvalidProblem(
+                f"k_cache has batch {len(k_cache)} and query {batch}; they must be equal",
+                "Pages of a cache need a block_table.",
+            )
+        return 0, keys
+    check_integers("block_table", block_table, q, None)
+    if block_table.dim() != 2 or len(block_table) != batch or not block_table.shape[1]:
+        raise InvalidProblem(
+            f"block_table is {tuple(block_table.shape)}; it must be ({batch}, pages per sequence)"
+        )
+    check_page_size(keys)
+    return keys, block_table.shape[1] * keys
 
 
 def _check_descale(name: str, descale: Tensor | None, cache: Tensor, e4m3: bool) -> None:
