@@ -116,9 +116,12 @@ def _sanitized(stage: Stage, problems: Sequence[AnyProblem]) -> list[Remark]:
     for problem in problems:
         for found in check_stage(stage, [problem]):
             if found.who is not None:
-                command = f"ladder check {stage.name} {problem.command_options}"
-                return [access_remark(found, str(problem), command)]
+                return [access_remark(found, str(problem), _check_command(stage, problem))]
     return []
+
+
+def _check_command(stage: Stage, problem: AnyProblem) -> str:
+    return f"ladder check {stage.name} {problem.command_options}"
 
 
 def access_remark(found: Finding, on: str, command: str, kind: str = "sanitizer") -> Remark:
@@ -149,22 +152,35 @@ def _quoted(path: Path, line: int) -> str:
 
 def _failure(stage: Stage, problem: AnyProblem, error: LadderError) -> list[Remark]:
     """What ended the run, and before it the sanitizer's finding where that is rather the cause."""
-    ended = _fault(stage, problem, error)
-    is_consequence = _kind_of(error) == "deadlock" or isinstance(error, UnspecifiedOutput)
-    return [*(_sanitized(stage, [problem]) if is_consequence else []), ended]
+    from ladder.emulator import ADVICE
+
+    if isinstance(error, UnspecifiedOutput):
+        return [*_sanitized(stage, [problem]), _fault(stage, problem, error)]
+    if not isinstance(error, FaultError) or error.fault.kind != "deadlock":
+        return [_fault(stage, problem, error)]
+    causes = _sanitized(stage, [problem])
+    itself = next((one.access for one in causes if one.access and _is_same(one.access, error.fault)), None)
+    text = _deadlock_text(stage, problem, error.fault)
+    if itself and itself.advice != ADVICE[itself.kind]:
+        text += f"\n{retold(itself.advice)}"
+    ended = Remark("fault", text, (_check_command(stage, problem),), on=str(problem))
+    return [ended] if itself else [*causes, ended]
+
+
+def _is_same(found: Finding, fault: Fault) -> bool:
+    """Whether the finding is the fault itself. After the colon come places, which differ between runs."""
+    return found.message.partition(":")[0] == fault.message.partition(":")[0]
 
 
 def _fault(stage: Stage, problem: AnyProblem, error: LadderError) -> Remark:
     """Describes the fault that ended a kernel, in the sanitizer's words if it knows faults of that kind."""
     from ladder.emulator import ADVICE, Finding, Party
 
-    command = f"ladder check {stage.name} {problem.command_options}"
+    command = _check_command(stage, problem)
     if not isinstance(error, FaultError):
         text = said("On {on}:", on=problem) + f"\n{retold(error.message)}"
         return Remark("fault", text, (command,), on=str(problem))
     fault = error.fault
-    if fault.kind == "deadlock":
-        return Remark("fault", _deadlock_text(stage, problem, fault), (command,), on=str(problem))
     if fault.kind not in ADVICE:
         text = said("On {on}: {what}", on=problem, what=retold(fault.kind))
         if fault.own_line:
