@@ -46,8 +46,13 @@ gallery.comparison()
 # %% [markdown]
 # The axis is logarithmic. From v1 to v1b little changes in shared memory: that rung is about global memory and
 # blocks. In v1b two loaded words feed one multiply-add, and in v2 a *fragment* feeds many. v3 removes the conflicts.
-# v4 loads a tile of K and V for four times as many queries as v3b. From v7 on the tensor cores read the tiles, not
-# the threads. One read of K or V serves the 64 rows of four warps.
+# v4 loads a tile of K and V for four times as many queries as v3b. So it stores a quarter as often; its loads of
+# fragments stay the same. From v7 on the tensor cores read the tiles, not the threads, and the picture counts their
+# wavefronts. One read of K or V serves the 64 rows of four warps.
+#
+# Near the end the numbers rise a little. Here a block has 192 rows, and a head 256 queries, so the second block of a
+# head has only 64. From v10b on its consumers without rows compute a dummy tile each, until v12c leaves them idle.
+# v11b stores O through shared memory.
 #
 # And the arithmetic? v2 to v6 use `mma` instructions of 16 x 8 x 16 multiply-adds, 4096 operations. Attention needs
 # $4 B H N M d$ of them. Take v3 at $B = 1$, $H = 3$, $N = 192$, $M = 200$, $d = 64$. Its tiles have 48 keys, and the
@@ -63,7 +68,8 @@ table = ladder.compare(problem, backend="emulator")
 lessons.after("mma_of_v3", lambda: lessons.counts(table))
 
 # %% [markdown]
-# How much arithmetic does one wavefront of shared memory serve? The lower half of the ladder increases this number:
+# How much arithmetic does one wavefront of shared memory serve? From v1 to v3 this number grows 700 times. In v4 it is
+# smaller for this problem: a block has 256 rows and here only 192 of them are used, but all its warps load fragments.
 
 # %%
 wavefronts = (table["wavefronts_ld"] + table["wavefronts_st"]).astype(float)
@@ -153,9 +159,9 @@ for head_dim in (32, 64, 128):
 
 # %% [markdown]
 # At $d = 32$ a row has 32 elements, and `col ^ row % 8 * 8` reaches beyond it, into the next row. So two elements are
-# stored in one place. The test matrix of the rungs finds this error. So does `ladder check my_swizzle --problem
-# 1,2,256,256,32`: two threads write to the same address. v3 computes the three numbers of its XOR from the tile, and is right
-# for all.
+# stored in one place. The tests that every rung passes (`pytest stages/`) find this error. So does `ladder check
+# my_swizzle --problem 1,2,256,256,32`: two threads write to the same address. v3 computes the three numbers of its XOR
+# from the tile, and is right for all.
 #
 # ## Where to go from here
 #
@@ -165,5 +171,5 @@ for head_dim in (32, 64, 128):
 # - `ladder emulate prog.cu`: any CUDA program of your own, without a GPU.
 # - The other ladders: gradients, which come next, and HSTU's [attention without a softmax](18_h1_silu.ipynb).
 #
-# **Next:** [14, gradients](14_b1_two_kernels.ipynb). Run this lesson
-# [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/13_the_ladder.ipynb).
+# **Next:** [14, gradients](14_b1_two_kernels.ipynb). Run this lesson [on
+# Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/13_the_ladder.ipynb).

@@ -75,7 +75,8 @@ lessons.measured([*rungs, "torch flash", "torch cuDNN"], "attention_backward")
 # ## What limits b2: shared memory
 #
 # Shared memory delivers 128 bytes per clock. A fragment of 512 bytes takes 4 clocks. If it serves one pair of `mma`,
-# these are 8,192 operations: 2,048 per clock. `mma.sync` can do 2,704. So shared memory is the limit.
+# these are 8,192 operations: 2,048 per clock. `mma.sync` can do 2,704, two thirds of the 4,096 of the tensor cores
+# (lesson 07). So shared memory is the limit.
 #
 # ### Predict
 #
@@ -97,7 +98,8 @@ lessons.source("b2b_pairs", "const auto k_or_v =", "mma_AB(dv_or_dk, x_16, do_or
 
 # %% [markdown]
 # $P^T$ passes from the first warp to the second through shared memory, as fp16. It is scaled by $2^{12}$, so that
-# small weights stay normal numbers. So a block loads fewer fragments, but it also exchanges P:
+# small weights stay normal numbers. `kUnshift` takes this factor out of dS again. So a block loads fewer fragments,
+# but it also exchanges P:
 
 # %%
 problem = BackwardProblem(1, 1, 128, 128, 128)
@@ -109,9 +111,9 @@ table[["ldmatrix_instructions", "wavefronts_ld", "wavefronts_st", "mma_instructi
 # ## b2c: larger blocks
 #
 # b2 and b2b use at most 99 KB of shared memory per block, which every GPU from sm_86 on has. An sm_80 or sm_90 has
-# more. At $d = 128$ b2c takes 161 KB: twice the keys per block and twice the queries per step. Q and dO are loaded
-# for twice the keys, and dQ needs half as many additions. The host asks the device for its limit, and takes small
-# blocks where large ones do not fit. The table shows what pairs and large blocks bought:
+# more. At $d = 128$ b2c takes 161 KB: twice the keys per block and twice the queries per step. Each load of Q and dO
+# serves twice as many keys, and dQ needs half as many additions. The host asks the device for its limit, and takes
+# small blocks where large ones do not fit. The table shows what pairs and large blocks bought:
 
 # %%
 lessons.measured([*rungs, "torch flash", "torch cuDNN"], "attention_backward")

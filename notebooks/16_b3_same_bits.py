@@ -60,8 +60,8 @@ sum_of_three = None
 lessons.predict("sum_of_three", sum_of_three)
 
 # %% [markdown]
-# Two runs on the same tensors then differ in the last bits of dQ. Two trainings from the same seed differ everywhere
-# after a few hundred steps, and a bug that shows once cannot be reproduced.
+# So two runs of b2 on the same tensors differ in the last bits of dQ. Two trainings from the same seed differ
+# everywhere after a few hundred steps, and a bug that shows once cannot be reproduced.
 #
 # ## Turns
 #

@@ -49,7 +49,8 @@ lessons.measured(["b2c_large_blocks", *rungs, "torch flash", "torch cuDNN"], "at
 # | $dK \mathrel{+}= dS^T Q$ | $dS^T$, registers | Q, shared memory |
 # | $dQ = dS\, K$ | $dS^T$, shared memory, read transposed | K, shared memory |
 #
-# `wgmma` reads an operand in shared memory by rows or transposed. So one copy of Q, dO and K serves both uses.
+# `wgmma` reads an operand in shared memory by rows or transposed. So one copy of Q, dO and K serves both uses. b4
+# gains 37 to 47% over b2c.
 
 # %%
 lessons.source("b4_wgmma", "// S^T = K Q^T, P^T = exp(scale S^T - lse)", "warpgroup::mma_wait(dk);")
@@ -70,7 +71,7 @@ lessons.predict("wgmma_a_step", wgmma_a_step)
 # b4b replaces `cp.async` and the block barrier by TMA loads and mbarriers, as v8 does. lse and delta are loaded
 # together with their tiles, and their bytes count for the same mbarrier. b4c stores dK and dV by TMA, as v11b stores
 # O: they are written into the shared memory of K and V first. The block barrier remains for one purpose: dS, which
-# all warps store and read.
+# all warps store and read. b4b gains 6 to 8%, and b4c 2%.
 
 # %%
 table = ladder.compare(BackwardProblem(1, 1, 256, 256, 64), rungs[:3], backend="emulator").set_index("stage")
@@ -102,6 +103,8 @@ table[
 # | dQ and dK of j - 1 | computes the exponentials of j |
 # | dP of j | waits |
 # | dV of j | exchanges dS of j through shared memory |
+#
+# This gains 1 to 2% over b4d at $d = 64$, and 6 to 8% at $d = 128$.
 #
 # So the loop begins and ends in the middle of a step. In b4d both consumers meet at a barrier before dQ. Here a warp
 # *arrives* at an mbarrier when its dS is stored, and goes on. It waits there only after it has issued its next S:

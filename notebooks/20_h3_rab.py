@@ -61,7 +61,8 @@ lessons.predict("operations_per_byte", operations_per_byte)
 lessons.measured_hstu(["h2_masks", "h3_rab"], only="4 x 2048")
 
 # %% [markdown]
-# The bias costs 8% at $d = 64$, and 2% at $d = 128$.
+# `bias of 16` means one bias for each of the 16 heads. It costs 8% at $d = 64$, and 2% at $d = 128$. Both speeds are
+# below a third of the upper bound, so the bandwidth is not what limits them.
 #
 # ## h3b: gradients without a softmax
 #
@@ -108,12 +109,16 @@ table[["mma_instructions", "global_sectors_st"]].T
 # In b3 every key tile adds to every tile of dQ. Here the mask skips some. So h3g's counter of a tile holds the number
 # of the key tile that has added *last*. A block computes from the mask for which number it must wait.
 #
-# These are TFLOP/s of the gradients on an H200 in bf16, over the pairs that the mask shows:
+# Most of these steps were not measured one by one. Pairs were: at $d = 128$ they had 261 TFLOP/s, and a warp with 16
+# keys of its own 235 (`results/h200/hstu_tried.csv`). These are TFLOP/s of the gradients with all steps except turns,
+# on an H200 in bf16, over the pairs that the mask shows:
 
 # %%
 lessons.measured_hstu(["h3f_large_blocks"], "hstu_backward")
 
 # %% [markdown]
+# A bias, and the gradient that is stored for it, cost 36% at $d = 64$ and 15% at $d = 128$.
+#
 # ## The layer around it
 #
 # HSTU's layer has one projection in front and one behind, and no other network:

@@ -87,8 +87,8 @@ shown
 lessons.measured_hstu(["h2_masks", "h4_arrangement"])
 
 # %% [markdown]
-# With 16 queries, 4,096 keys and 8 sequences h4 takes 163 microseconds on an H100 at $d = 64$ where h2 takes 191, and 202
-# instead of 248 at $d = 128$ (`results/h100/few_queries.csv`).
+# With 16 queries, 4,096 keys and 8 sequences h4 takes 163 microseconds on an H100 at $d = 64$ where h2 takes 191, and
+# 202 instead of 248 at $d = 128$ (`results/h100/few_queries.csv`).
 #
 # ## h5: keys in pages
 #
@@ -132,6 +132,8 @@ for problem, rung in ((contiguous, "h2_masks"), (paged, "h5_paged")):
     print(f"{rung:8}: {counted['mma_instructions']:6,} mma, {counted['global_sectors_ld']:6,} sectors read")
 
 # %% [markdown]
+# K and V take equally many sectors. The other 196 are reads of the table: each warp looks up the page of each tile.
+#
 # **What is left:** both rungs use `mma.sync`. The last rung of this ladder moves HSTU attention to `wgmma` and TMA.
 
 # %% [markdown]

@@ -1,7 +1,8 @@
 # %% [markdown]
 # # 22 h6_wgmma: the producer reads the mask
 #
-# v11 has a producer warp, consumers that take turns, and persistent blocks. HSTU attention fits that scheme, and
+# h2's products use `mma.sync`, which reaches two thirds of what Hopper's tensor cores can do (lesson 07). v11 uses
+# `wgmma`, a producer warp, consumers that take turns, and persistent blocks. HSTU attention fits that scheme, and
 # needs less: no maximum, no row sum, no rescaling. What is new is the mask, and sequences that end in the middle of a
 # tensor.
 
@@ -69,7 +70,8 @@ lessons.source("h6_wgmma", "const Visit visit = look_at(mask, first, last, key);
 #
 # A TMA box has a fixed height. The last box of a sequence reaches into the next sequence of the tensor. Loading *keys*
 # of that sequence would do no harm: their weights are masked to 0. Loading its *values* would: 0 times infinity or NaN
-# is NaN, and another user's rows may hold either. TMA reads zeros past the end of the tensor, but not past the end of a sequence.
+# is NaN, and another user's rows may hold either. TMA reads zeros past the end of the tensor, but not past the end of
+# a sequence.
 #
 # The solution is to put the token dimension into the tensor map *twice*, with the same stride. Row r of a sequence of
 # n tokens that begins at token f gets two coordinates:
@@ -100,7 +102,7 @@ for row in (0, 99, 100):
 # ## Counted
 #
 # The table compares h2 and h6 on a jagged batch with targets. A consumer's `wgmma` reads K and V from shared memory,
-# so `ldmatrix` is gone. One TMA request loads a tile for 192 queries:
+# so `ldmatrix` is gone. One TMA load serves 192 queries, and its sectors are counted separately:
 
 # %%
 problem = HstuProblem(heads=2, head_dim=64, q_lens=(300, 100), targets=(50, 10))

@@ -59,13 +59,15 @@ for name, found in {"mean": (o_1 + o_2) / 2, "merged by lse": by_lse}.items():
     print(f"{name:14} {(found - whole_o).abs().max():.4f} off")
 
 # %% [markdown]
-# It is the online softmax again, with a GPU in place of a tile. And as there, a query may see no key of a part: then its lse is
-# $-\infty$ and its o is 0. `ladder.distributed.merge` does this in fp32 and in place. **Practise:** `r1_merge`.
+# It is the online softmax again, with a GPU in place of a tile. And as there, a query may see no key of a part: then
+# its lse is $-\infty$ and its o is 0. `ladder.distributed.merge` does this in fp32 and in place. **Practise:**
+# `r1_merge`.
 #
 # ## 2. The ring
 #
-# Gathering all keys on all GPUs (`r1_all_gather`) works as long as they fit. A *ring* needs room for two shards: in each step a
-# rank computes with the keys that it has, and meanwhile sends them to the next rank and receives those of the rank before.
+# Gathering all keys on all GPUs (`r1_all_gather`) works as long as they fit. A *ring* needs room for two shards: in
+# each step a rank computes with the keys that it has, and meanwhile sends them to the next rank and receives those of
+# the rank before.
 #
 # Four ranks, numbered from 0. In step 0 each computes with its own keys. Whose keys has rank 1 in step 2?
 
@@ -140,8 +142,9 @@ scores_of_rank_3 = None
 lessons.predict("scores_of_rank_3", scores_of_rank_3)
 
 # %% [markdown]
-# The *zigzag* cuts the sequence into 2 R chunks. Rank r holds chunks r and 2 R - 1 - r, an early one and a late one. Each cell
-# below is a pair of chunks, with the rank that computes it; dark ones are hidden by the mask. Count the cells of each rank:
+# The *zigzag* cuts the sequence into 2 R chunks. Rank r holds chunks r and 2 R - 1 - r, an early one and a late one.
+# Each cell below is a pair of chunks, with the rank that computes it; dark ones are hidden by the mask. Count the
+# cells of each rank:
 
 
 # %%
@@ -193,7 +196,7 @@ k = k.detach()
 halves = ((slice(half), o_1, lse_1), (slice(half, None), o_2, lse_2))
 of_all = [attention_backward(d_o, None, q, k[:, :, j], v[:, :, j], whole_o, whole_lse) for j, _, _ in halves]
 of_own = [attention_backward(d_o, None, q, k[:, :, j], v[:, :, j], o, lse) for j, o, lse in halves]
-for name, found in {"lse and O of all keys": of_all, "of own keys": of_own}.items():
+for name, found in {"lse and O of all keys": of_all, "lse and O of own keys": of_own}.items():
     print(f"dK with {name:22} {(torch.cat([one[1] for one in found], 2) - d_k).abs().max():.4f} off")
 
 # %% [markdown]
@@ -222,9 +225,12 @@ for name, module in SCHEDULES.items():
     print(f"{name:11} forward {forward / 2**20:6,.0f} MiB, backward {backward / 2**20:6,.0f} MiB")
 
 # %% [markdown]
-# `r4_ulysses` exchanges heads instead: after an all-to-all each rank has all rows of H / R heads, and computes as one GPU
-# would. It sends less as soon as R > H / Hkv + 1, but H and Hkv must be multiples of R, and nothing overlaps with it.
-# **Practise:** `r2_bytes`.
+# In the backward pass the ring sends K and V once more, and with them the sums of dK and dV, which are fp32 and so
+# twice as large.
+#
+# `r4_ulysses` exchanges heads instead: after an all-to-all each rank has all rows of H / R heads, and computes as one
+# GPU would. It sends less as soon as R > H / Hkv + 1, but H and Hkv must be multiples of R, and nothing overlaps with
+# it. **Practise:** `r2_bytes`.
 #
 # Two H100s were measured in the forward pass, with N = 65,536 and a causal mask. The ring is 1.25 times as fast as
 # one GPU, and the zigzag 1.96 times. Rank 1 of the ring has three quarters of the work.
@@ -233,8 +239,8 @@ for name, module in SCHEDULES.items():
 #
 # ## 6. Four processes
 #
-# In a terminal, this starts four ranks on your CPU, with gloo in place of NCCL and emulated kernels. It compares results and
-# gradients with their bounds, and bytes with the formulas:
+# In a terminal, this starts four ranks on your CPU, with gloo in place of NCCL and emulated kernels. It compares
+# results and gradients with their bounds, and bytes with the formulas:
 #
 #     torchrun --nproc-per-node 4 -m ladder.distributed.demo
 #
@@ -259,9 +265,9 @@ for name, module in SCHEDULES.items():
 # transfers take longer than computation, and GPUs wait. Between hosts this happens with fewer ranks, because links are
 # slower. That was computed, not measured: only two GPUs of one host were measured.
 #
-# The zigzag does not balance packed short sequences. Where all sequences are shorter than a shard, most pairs of shards
-# share no sequence, and most keys that the ring sends are not used.
+# The zigzag does not balance packed short sequences. Where all sequences are shorter than a shard, most pairs of
+# shards share no sequence, and most keys that the ring sends are not used.
 #
 # **Read on:** [docs/distributed.md](../docs/distributed.md), and the modules `ladder/distributed/r1_all_gather.py` to
-# `r4_ulysses.py`. **Next:** [24, windows, sinks, softcaps and packing](24_x_variants.ipynb). Run this lesson
-# [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/23_context_parallel.ipynb).
+# `r4_ulysses.py`. **Next:** [24, windows, sinks, softcaps and packing](24_x_variants.ipynb). Run this lesson [on
+# Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/23_context_parallel.ipynb).

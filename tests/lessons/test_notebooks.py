@@ -6,16 +6,19 @@ nbmake tests that they run from top to bottom (notebooks/conftest.py).
 
 from __future__ import annotations
 
+import ast
 import functools
 import itertools
 import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ladder import lessons
 from ladder.exercises import BEGIN, END, Exercise, exercises, solution_text
 from ladder.lessons.questions import QUESTIONS
 from ladder.stages import discover, root
@@ -119,6 +122,36 @@ def test_outputs_are_kept_and_clean(path: Path) -> None:
     assert found and [output for output in found if output["output_type"] == "error"] == []
     assert [output for output in found if output.get("name") == "stderr"] == []
     assert [text for text in map(texts, found) if _MACHINE.search(text)] == []
+
+
+def tables_of_results(path: Path) -> Iterator[tuple[dict[str, Any], Any]]:
+    """The cells that end with a table of results/, each with what it shows today."""
+    known: dict[str, Any] = {"lessons": lessons}
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] != "code" or "%" in source:
+            continue
+        *_, last = body = ast.parse(source).body
+        for line in body:
+            if isinstance(line, ast.Assign) and isinstance(line.value, ast.List):
+                exec(ast.unparse(line), known)
+        if re.match(r"lessons\.(measured\w*|busy)\(", ast.unparse(last)):
+            yield cell, eval(ast.unparse(last), known)
+
+
+def test_tables_of_results_show_the_results_of_today() -> None:
+    """Whoever measures again also runs the lessons again."""
+    looked_at = 0
+    for path in LESSONS:
+        for cell, shown in tables_of_results(path):
+            [kept] = cell["outputs"]
+            figures = [
+                re.findall(r"<t[dh][^>]*>([^<]*)<", text)
+                for text in ("".join(kept["data"]["text/html"]), shown.to_html())
+            ]
+            assert figures[0] == figures[1], (path.stem, "".join(cell["source"]))
+            looked_at += 1
+    assert looked_at > 30
 
 
 @each_lesson
