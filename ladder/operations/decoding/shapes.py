@@ -216,16 +216,16 @@ def growing(dtype: str, head_dim: int) -> Iterator[list[DecodingProblem]]:
 
 def beyond_32_bits(dtype: str, head_dim: int) -> list[Huge]:
     """More than 2**32 elements in the caches of many sequences, dense and in pages. The last blocks compute
-    the last sequence, whose keys are few. In e4m3, for a persistent rung, the other sequences have no
-    keys, and all blocks run.
+    the last sequence, whose keys are few. For persistent rungs, which alone take a softcap or e4m3, the other
+    sequences have no keys, and all blocks run.
     """
     heads, kv_len = 64, 2**20
     short = DecodingProblem(1, heads, 1, 40, head_dim, kv_heads=heads, dtype=dtype, lengths=(40,))
     batch = 2**32 // (heads * kv_len * head_dim) + 2
     dense = replace(short, num_splits=1, lengths=None)  # the last cache is the last sequence's
     paged = replace(short, page_size=64)
-    alone = replace(short, kv_len=4000, lengths=(4000,), e4m3=True)
-    empty = 2**32 // (heads * 4000 * head_dim) + 1
+    alone = replace(short, heads=2, kv_heads=2, kv_len=2**14)
+    empty = 2**32 // (2 * 2**14 * head_dim) + 1
     return [
         Huge(
             replace(dense, batch=2**32 // (heads * 40 * head_dim) + 2),
@@ -240,7 +240,10 @@ def beyond_32_bits(dtype: str, head_dim: int) -> list[Huge]:
             paged,
             heads,
         ),
-        Huge(_after_empty(alone, empty), _after_empty(alone, 2), alone, blocks=2**20),
+        *(
+            Huge(_after_empty(one, empty), _after_empty(one, 2), one, blocks=2**20)
+            for one in (replace(alone, softcap=20.0), replace(alone, e4m3=True))
+        ),
     ]
 
 
