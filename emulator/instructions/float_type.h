@@ -84,25 +84,13 @@ template <class Extremum> struct XorSign {
   }
 };
 
-// Rounding to integral values: vectorisable, and without SSE4.1's instruction.
+/// Rounds to an integral value: vectorisable, and without SSE4.1's instruction.
 template <class Float> inline Float round_to_even(Float value) {
   constexpr Float kInteger =
       sizeof(Float) == 8 ? Float(0x1p52) : Float(0x1p23); // all values from here up are integers
   const Float magnitude = absolute(value);
   const Float rounded = (magnitude + kInteger) - kInteger;
   return magnitude < kInteger ? copy_sign(rounded, value) : value;
-}
-template <class Float> inline Float round_down(Float value) {
-  const Float rounded = round_to_even(value);
-  return rounded > value ? copy_sign(rounded - 1, value) : rounded;
-}
-template <class Float> inline Float round_up(Float value) {
-  const Float rounded = round_to_even(value);
-  return rounded < value ? copy_sign(rounded + 1, value) : rounded;
-}
-template <class Float> inline Float round_to_zero(Float value) {
-  const Float magnitude = absolute(value);
-  return copy_sign(round_down(magnitude), value);
 }
 
 /// 2^x with relative error below 2^-23.2 (the hardware guarantees 2^-22); exact for integers.

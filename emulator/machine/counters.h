@@ -30,7 +30,6 @@ enum class AccessKind : std::uint8_t {
   local_load,
   local_store,
 };
-inline constexpr int kAccessKinds = 15;
 
 /// One instruction's traffic of one kind.
 struct AccessCounters {

@@ -128,7 +128,7 @@ public:
   }
 
 private:
-  static constexpr unsigned kLog2Chunk = 4, kLog2Granule = 1;
+  static constexpr unsigned kLog2Granule = 1;
   static constexpr std::size_t kChunksOfRow = kRow / kChunk;
   static constexpr std::uint8_t kInRow = 0; ///< in place of a chunk's log2_bytes_: its row is whole
   struct Row {

@@ -35,8 +35,6 @@ _DECLARED = {
     "v5_async": _Declared("zero(l);", {**_K_AND_V, "q of warp 0": "q_smem"}, "q of warps 1 to 15"),
     "v8_tma": _Declared("neg_infty(rows.m);", {"q": "smem.q.tiles", **_RINGS}),
 }
-#: Rungs whose shared memory can be mapped.
-MAPPED = tuple(_DECLARED)
 
 
 def memory_map(stage: str, head_dim: int) -> list[Part]:

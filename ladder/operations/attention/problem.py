@@ -242,20 +242,27 @@ class Problem(AnyProblem):
 
     def __str__(self) -> str:
         parts = [
-            f"B={self.batch} H={self.heads}",
-            *([f"Hkv={self.kv_heads}"] if self.num_kv_heads != self.heads else []),
-            f"N={self.q_len} M={self.kv_len} d={self.head_dim}",
-            *([self.dtype] if self.dtype else []),
-            *(["causal"] if self.is_causal else []),
-            *([f"scale={self.scale:g}"] if self.scale is not None else []),
-            *([f"{self.inputs} inputs"] if self.inputs != "normal" else []),
-            *(["strided"] if self.strided else []),
+            *described(self),
             *(["window {},{}".format(*self.window)] if self.window is not None else []),
             *([f"softcap={self.softcap:g}"] if self.softcap is not None else []),
             *(["sinks"] if self.sinks else []),
             *([f"lengths {self.lengths}"] if self.q_lens else []),
         ]
         return " ".join(parts)
+
+
+def described(problem: Any) -> list[str]:
+    """What problems of attention and of decoding are described by alike."""
+    return [
+        f"B={problem.batch} H={problem.heads}",
+        *([f"Hkv={problem.kv_heads}"] if problem.num_kv_heads != problem.heads else []),
+        f"N={problem.q_len} M={problem.kv_len} d={problem.head_dim}",
+        *([problem.dtype] if problem.dtype else []),
+        *(["causal"] if problem.is_causal else []),
+        *([f"scale={problem.scale:g}"] if problem.scale is not None else []),
+        *([f"{problem.inputs} inputs"] if problem.inputs != "normal" else []),
+        *(["strided"] if problem.strided else []),
+    ]
 
 
 def value_dim(head_dim: int) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ladder.errors import InvalidProblem
-from ladder.operations.attention.problem import Problem
+from ladder.operations.attention.problem import Problem, described
 from ladder.operations.base import AnyProblem, check_size, parse_sizes
 
 SIZE_TEXT = ("B,H,Hkv,N,M,d", "2,8,2,1,1000,64")
@@ -192,14 +192,7 @@ class DecodingProblem(AnyProblem):
 
     def __str__(self) -> str:
         parts = [
-            f"B={self.batch} H={self.heads}",
-            *([f"Hkv={self.kv_heads}"] if self.num_kv_heads != self.heads else []),
-            f"N={self.q_len} M={self.kv_len} d={self.head_dim}",
-            *([self.dtype] if self.dtype else []),
-            *(["causal"] if self.is_causal else []),
-            *([f"scale={self.scale:g}"] if self.scale is not None else []),
-            *([f"{self.inputs} inputs"] if self.inputs != "normal" else []),
-            *(["strided"] if self.strided else []),
+            *described(self),
             *([f"lengths {self.length_words}"] if self.lengths is not None else []),
             *([f"pages of {self.page_size}"] if self.page_size else []),
             *([f"{self.num_splits} splits"] if self.num_splits else []),
