@@ -145,6 +145,22 @@ lessons.source(
 )
 
 # %% [markdown]
+# ## The same ideas in CuTe
+#
+# Much CUDA code of today uses CuTe, the layouts and tiles of NVIDIA's CUTLASS. [This
+# example](../examples/cute_attention.md) is v3 in CuTe. You know its ideas under other names:
+#
+# | idea | tile library | CuTe |
+# |---|---|---|
+# | a tile in shared memory, swizzled | `SharedTile<T, rows, d>` | a layout, composed with `Swizzle<3, 3, 3>` |
+# | fragments in registers | `RegTile<T, 16, d>` | `partition_fragment_A`, `_B`, `_C` |
+# | S = Q Kᵀ | `mma_ABt(s, q, k)` | `gemm(mma, q, k, s)`, with the `MMA_Atom` of the instruction |
+# | loads of fragments | in `mma_ABt` | `copy`, with the atom of `ldmatrix` |
+#
+# For one head of 64 queries and 192 keys the emulator counts 768 `mma` in v3 and in the example, and no bank conflict.
+# v3 has 384 `ldmatrix`. The example has 400, because it passes Q through shared memory, too.
+
+# %% [markdown]
 # **The bottleneck that the next rung removes:** while a tile is being loaded, no warp computes.
 #
 # **Practise:** the exercises of this rung begin with `v4_`. **Read on:** the rung's
