@@ -18,7 +18,7 @@ import torch
 from ladder.emulator import virtual_gpus
 from ladder.errors import UnsupportedProblem
 from ladder.stages import DEFAULT_ARCH
-from ladder.torch import memory, on_host
+from ladder.torch import memory, on_host, profiling
 from ladder.torch.device_library import HEADERS
 
 #: What torch says of a build for CUDA 13.0, the version of the emulated runtime.
@@ -110,6 +110,11 @@ class Stream(torch.Stream):
         """The same."""
 
 
+def _external_stream(stream_ptr: int, device: Any = None) -> Stream:
+    """``torch.cuda.ExternalStream``: a stream's id is its ``cudaStream_t``."""
+    return Stream(stream_id=stream_ptr, device_index=0, device_type=_current_stream().device_type)
+
+
 class Event:
     """``torch.cuda.Event``. Its times are those of the emulation, not a GPU's."""
 
@@ -172,6 +177,11 @@ def _synchronize(device: Any = None) -> None:
     torch.accelerator.synchronize()
 
 
+def _scattered(tensor: torch.Tensor, *_: Any) -> tuple[torch.Tensor]:
+    """The shares of all devices of a ``DataParallel``: there is one."""
+    return (tensor.to(_DEVICE),)
+
+
 def _refused(name: str, instead: str) -> Callable[..., Any]:
     def call(*arguments: object, **named: object) -> Any:
         raise UnsupportedProblem(f"{name} is not emulated", instead)
@@ -182,30 +192,6 @@ def _refused(name: str, instead: str) -> Callable[..., Any]:
 def _compiled(function: Any = None, **options: Any) -> Any:
     """``torch.compile``: Triton kernels would be emulated more slowly than the operations are computed."""
     return (lambda compiled: compiled) if function is None else function
-
-
-class _Markers:
-    """NVTX, without a profiler that listens."""
-
-    @staticmethod
-    def rangePushA(message: str) -> int:
-        return 0
-
-    @staticmethod
-    def rangePop() -> int:
-        return 0
-
-    @staticmethod
-    def rangeStartA(message: str) -> int:
-        return 0
-
-    @staticmethod
-    def rangeEnd(handle: int) -> None:
-        pass
-
-    @staticmethod
-    def markA(message: str) -> None:
-        pass
 
 
 def _missing_in_c(name: str) -> Any:
@@ -220,6 +206,7 @@ def install(device_library: Path) -> None:
     torch.version.cuda = _CUDA_VERSION
     memory.install(device_library)
     on_host.install()
+    profiling.install()
     torch.compile = _compiled  # type: ignore[assignment]
     _complete_c()
     _complete_cuda()
@@ -248,6 +235,9 @@ def _complete_c() -> None:
         "_cuda_clearCublasWorkspaces": lambda: None,
         "_cuda_exchangeDevice": _require,
         "_cuda_maybeExchangeDevice": _require,
+        "_cuda_setMemoryFraction": lambda fraction, device: None,
+        "_scatter": _scattered,
+        "_cuda_CUDAAllocator_AllocatorState": object,  # of graphs; torch._dynamo.reset() imports it
     }
     for name, function in functions.items():
         setattr(torch._C, name, function)
@@ -270,6 +260,7 @@ def _complete_cuda() -> None:
         "is_bf16_supported": lambda including_emulation=True: properties().major >= 8,
         "get_arch_list": lambda: [os.environ.get("LADDER_ARCH") or DEFAULT_ARCH],
         "Stream": Stream,
+        "ExternalStream": _external_stream,
         "Event": Event,
         "stream": _StreamContext,
         "StreamContext": _StreamContext,
@@ -290,7 +281,6 @@ def _complete_cuda() -> None:
         names[name] = _refused(f"torch.cuda.{name}", graphs)
     for name, value in names.items():
         setattr(cuda, name, value)
-    cuda.nvtx._nvtx = _Markers  # type: ignore[assignment]
     torch.backends.cuda.is_built = lambda: True
 
 

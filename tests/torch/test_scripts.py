@@ -75,6 +75,18 @@ DEVICE = """
     )
     with torch.cuda.nvtx.range("marked"):
         assert torch.compile(lambda a: a + 1)(x).is_cuda
+    from torch._C import _cuda_CUDAAllocator_AllocatorState  # torch._dynamo.reset() does
+    x.record_stream(torch.cuda.Stream())
+    assert torch.cuda.ExternalStream(torch.cuda.Stream().cuda_stream).query()
+    assert torch.nn.DataParallel(linear)(x).is_cuda
+    torch.cuda.set_per_process_memory_fraction(0.5)
+    torch.cuda.profiler.start()
+    torch.cuda.profiler.stop()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as measured:
+        x + 1
+    rows = measured.key_averages()
+    assert "aten::add" in {row.key for row in rows}
+    rows.table(sort_by="cuda_time_total")
     assert torch.cuda.Stream(priority=-1).priority == -1
     for mistake, words in (
         (lambda: x + torch.randn(8, 16), "same device"),

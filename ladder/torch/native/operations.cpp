@@ -322,6 +322,9 @@ void choose_plain_attention(const c10::OperatorHandle &op, DispatchKeySet, Stack
   stack->emplace_back(kMath);
 }
 
+/// Work is complete when a call returns, so memory is never freed too early.
+void record_stream(Tensor &, c10::Stream) {}
+
 Tensor &set_storage(Tensor &self, c10::Storage source, c10::SymInt offset, c10::SymIntArrayRef size,
                     c10::SymIntArrayRef stride) {
   self.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(source));
@@ -351,6 +354,7 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("empty_strided", TORCH_FN(ladder::torch_device::empty_strided));
   library.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage));
   library.impl("set_.source_Storage", TORCH_FN(set_whole_storage));
+  library.impl("record_stream", TORCH_FN(ladder::torch_device::record_stream));
   library.impl("copy_", torch::CppFunction::makeFromBoxedFunction<&copy_boxed>());
   // Composites that choose a kernel by device, and for CUDA one that is missing.
   library.impl("_fused_sdp_choice", torch::CppFunction::makeFromBoxedFunction<&choose_plain_attention>());
