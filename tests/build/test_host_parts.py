@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from ladder.build import EmulatorTarget, build, extensions
-from ladder.build.host_parts import OBJECT, HostPart, host_text
+from ladder.build.host_parts import OBJECT, HostPart
+from ladder.build.host_text import host_text
 from ladder.evaluation import evaluate
 from ladder.operations import Problem
 from ladder.stages import discover
