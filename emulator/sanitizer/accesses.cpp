@@ -24,6 +24,12 @@ bool are_equal(const std::uint8_t *a, const std::uint8_t *b, unsigned bytes) {
   }
 }
 
+Kind race_between(const Access &past, const Access &now) {
+  return past.block != now.block               ? Kind::race_blocks
+         : past.thread / 32 == now.thread / 32 ? Kind::race_lanes
+                                               : Kind::race_warps;
+}
+
 } // namespace
 
 bool BlockChecker::races(const Access &past, const Access &now, bool now_reads, bool passes_l1) const {
@@ -41,9 +47,10 @@ bool BlockChecker::races(const Access &past, const Access &now, bool now_reads, 
   std::uint32_t thread = now.thread;
   if (same_warp) {
     // All lanes take part in a collective access, so it is ordered before anything that any of them does
-    // after it, stores included.
+    // after it, stores included; but not before what an asynchronous copy does.
     if (past.flags & Access::collective && !now_reads)
-      return !(now.flags & Access::collective) ? false : !clocks_.knows(thread, past.thread, past.epoch);
+      return now.flags & (Access::collective | Access::in_flight) &&
+             !clocks_.knows(thread, past.thread, past.epoch);
     if (past.thread == now.thread) {
       if (!(now.flags & Access::collective) || !now_reads)
         return false;
@@ -92,11 +99,7 @@ std::optional<BlockChecker::Event> BlockChecker::conflict(const Touch &touch, co
     if (past_wrote && !reads && is_same_store(at, touch.lane, past))
       return is_global && at.site.stores_constant ? std::optional(event(Kind::flag, past, true, true))
                                                   : std::nullopt;
-    const Kind kind = is_equal                              ? Kind::race_equal
-                      : past.block != now.block             ? Kind::race_blocks
-                      : past.thread / 32 == now.thread / 32 ? Kind::race_lanes
-                                                            : Kind::race_warps;
-    return event(kind, past, past_wrote, !reads);
+    return event(is_equal ? Kind::race_equal : race_between(past, now), past, past_wrote, !reads);
   };
   auto found = meets(cell.write, true);
   const auto is_fault = [&] { return found && found->kind != Kind::flag && found->kind != Kind::order; };
@@ -109,7 +112,8 @@ std::optional<BlockChecker::Event> BlockChecker::conflict(const Touch &touch, co
 }
 
 /// Returns true if the lane already has an event; one per lane is enough.
-inline bool BlockChecker::touch_cell(const Touch &touch, Cell &cell, std::uint64_t place, bool noted) {
+inline bool BlockChecker::touch_cell(const Touch &touch, Cell &cell, std::uint64_t place, bool noted,
+                                     Access &displaced) {
   if (!noted && !is_settled(touch, cell)) [[unlikely]]
     if (const auto event = conflict(touch, cell, place)) {
       note(*event);
@@ -118,7 +122,7 @@ inline bool BlockChecker::touch_cell(const Touch &touch, Cell &cell, std::uint64
   // AsyncProxy tracks an asynchronous read until its wait: any thread of the warpgroup may release the memory
   // then.
   if (touch.deed.act == Act::read)
-    remember_read(cell, touch);
+    displaced = remember_read(cell, touch);
   else if (!touch.deed.reads())
     remember_write(cell, touch);
   return noted;
@@ -126,19 +130,44 @@ inline bool BlockChecker::touch_cell(const Touch &touch, Cell &cell, std::uint64
 
 template <typename Memory>
 void BlockChecker::touch_cells(const Deed &deed, int lane, bool is_silent, Memory &memory,
-                               std::uint64_t address, unsigned bytes) {
+                               std::uint64_t address, unsigned bytes, BlockChecker *owner) {
   const BlockClocks::Known known = clocks_.known_to(deed.at.thread(lane));
   bool noted = false;
   memory.visit(address, bytes, [&](Cell &cell, std::uint64_t place, std::uint8_t bytes_of_granule) {
+    Access displaced;
     if (bytes_of_granule == kAllBytes && !is_silent) {
-      noted = touch_cell({deed, lane, deed.accesses[lane], known}, cell, place, noted);
-      return;
+      noted = touch_cell({deed, lane, deed.accesses[lane], known}, cell, place, noted, displaced);
+    } else {
+      Access now = deed.accesses[lane];
+      now.bytes = bytes_of_granule;
+      now.flags |= is_silent ? Access::silent : 0;
+      noted = touch_cell({deed, lane, now, known}, cell, place, noted, displaced);
     }
+    if (owner)
+      owner->keep_displaced(place, displaced);
+  });
+}
+
+/// A read that the cell at this place of shared memory no longer holds.
+void BlockChecker::keep_displaced(std::uint64_t place, const Access &read) {
+  if (read.epoch) [[unlikely]]
+    displaced_reads_.add(place, shadow_.cell_bytes(place), read);
+}
+
+/// A write of shared memory must also be ordered after the reads that cells no longer hold.
+void BlockChecker::check_displaced_reads(const Deed &deed, int lane, bool is_silent, std::uint64_t address,
+                                         unsigned bytes, BlockChecker &owner) {
+  const auto meets = [&](const Access &read, std::uint8_t bytes_of_granule) {
     Access now = deed.accesses[lane];
     now.bytes = bytes_of_granule;
-    now.flags |= is_silent ? Access::silent : 0;
-    noted = touch_cell({deed, lane, now, known}, cell, place, noted);
-  });
+    if (!races(read, now, false, deed.at.site.passes_l1) || is_same_flag(deed.at, read))
+      return false;
+    note({is_silent ? Kind::race_equal : race_between(read, now), lane, address, Where::shared, read, false,
+          true});
+    return true;
+  };
+  owner.displaced_reads_.any_of(address, bytes, meets);
+  owner.displaced_reads_.forget(address, bytes);
 }
 
 void BlockChecker::touch_shared(const Deed &deed, int lane, std::uint64_t address, unsigned bytes,
@@ -160,7 +189,10 @@ void BlockChecker::touch_shared(const Deed &deed, int lane, std::uint64_t addres
       note({Kind::async_read, lane, address, Where::shared, reader, false, true});
   }
   const bool is_silent = is_own && act == Act::write && changes_nothing(deed.at, lane, address, true);
-  touch_cells(deed, lane, is_silent, owner.shadow_, address, bytes);
+  const std::size_t before = events_.size();
+  touch_cells(deed, lane, is_silent, owner.shadow_, address, bytes, &owner);
+  if (!deed.reads() && events_.size() == before)
+    check_displaced_reads(deed, lane, is_silent, address, bytes, owner);
   if (act == Act::read || act == Act::async_read || act == Act::update) {
     // Struct copies read padding that is never written, so a partly unwritten read is not a fault by itself.
     // Matrices have no padding. Data in flight was reported with its copy.
@@ -210,7 +242,7 @@ void BlockChecker::touch_global(const Deed &deed, InitialisedMemory::Locked &ini
     return check_repeated_constant(deed, lane, address, bytes);
   if (act == Act::update)
     check_replaced_stores(deed, lane, address, bytes);
-  touch_cells(deed, lane, is_silent, launch_.shadow, address, bytes);
+  touch_cells(deed, lane, is_silent, launch_.shadow, address, bytes, nullptr);
 }
 
 /// A cell keeps the last write alone. The plain store that an atomic replaces there is kept beside it, since

@@ -17,7 +17,8 @@ using machine::Warp;
 BlockChecker::BlockChecker(LaunchChecker &launch, machine::Block &block)
     : launch_(launch), block_(block), block_index_(std::uint32_t(block.linear_index())),
       clocks_(block_index_, block.thread_count(), machine::kBarriers),
-      shadow_(0, kRow * (block.shared_end() / kRow + 1)), written_(block.shared_end()),
+      shadow_(0, kRow * (block.shared_end() / kRow + 1)), displaced_reads_(block.shared_end()),
+      written_(block.shared_end()),
       async_(launch.uses_async_proxy() ? block.shared_end() : 0, std::uint32_t(block.warps().size()) * 32,
              (block.warps().size() + 3) / 4 + 1),
       products_(block.warps().size()), copies_(block.warps().size()), local_(block.warps().size()),

@@ -9,6 +9,7 @@
 #include "machine/block.h"
 #include "sanitizer/async_proxy.h"
 #include "sanitizer/clocks.h"
+#include "sanitizer/displaced_reads.h"
 #include "sanitizer/findings.h"
 #include "sanitizer/launch_checker.h"
 #include "sanitizer/shadow.h"
@@ -228,7 +229,7 @@ private:
   template <typename TouchRow>
   std::uint32_t for_rows(const Deed &deed, const Reach &reach, std::uint32_t lanes, unsigned begin,
                          unsigned bytes, TouchRow touch_row) const;
-  bool touch_row(const Deed &deed, int lane, Cell &row, unsigned bytes) const;
+  std::optional<Access> touch_row(const Deed &deed, int lane, Cell &row, unsigned bytes) const;
   bool touch_shared_row(const Deed &deed, int lane, std::uint64_t address, unsigned bytes);
   bool touch_global_row(const Deed &deed, InitialisedMemory::Locked &initialised, int lane,
                         std::uint64_t address, unsigned bytes);
@@ -244,14 +245,18 @@ private:
   void record(Deed &deed, std::uint32_t lanes) const; ///< fills in their records
   template <typename Memory>
   void touch_cells(const Deed &deed, int lane, bool is_silent, Memory &memory, std::uint64_t address,
-                   unsigned bytes);
+                   unsigned bytes, BlockChecker *owner); ///< of shared memory
   void read_shared(const Deed &deed, const Reach &reach, std::uint32_t lanes, unsigned begin, unsigned bytes);
   bool read_together(const Deed &deed, int first, int last, std::uint64_t address, unsigned bytes);
   bool read_settled(const Deed &deed, int lane, std::uint64_t address, unsigned bytes, bool in_step);
-  bool touch_cell(const Touch &touch, Cell &cell, std::uint64_t place, bool noted);
+  bool touch_cell(const Touch &touch, Cell &cell, std::uint64_t place, bool noted, Access &displaced);
   bool is_settled(const Touch &touch, const Cell &cell) const;
   std::optional<Event> conflict(const Touch &touch, const Cell &cell, std::uint64_t place) const;
-  void remember_read(Cell &cell, const Touch &touch) const;
+  Access remember_read(Cell &cell, const Touch &touch) const;
+  void keep_displaced(std::uint64_t place, const Access &read);
+  void check_displaced_reads(const Deed &deed, int lane, bool is_silent, std::uint64_t address,
+                             unsigned bytes, BlockChecker &owner);
+  bool races_with_displaced(const Deed &deed, int lane, std::uint64_t row, unsigned bytes);
   void remember_write(Cell &cell, const Touch &touch) const;
   Access access(const Context &at, int lane, Act act) const;
   bool races(const Access &past, const Access &now, bool now_reads, bool passes_l1) const;
@@ -348,6 +353,7 @@ private:
   std::uint32_t block_index_;
   BlockClocks clocks_;
   Shadow shadow_;                   ///< shadow of shared memory
+  DisplacedReads displaced_reads_;  ///< of shared memory
   WrittenBytes written_;            ///< shadow of shared memory
   bool is_used_by_cluster_ = false; ///< another block has accessed the shared memory
   AsyncProxy async_;

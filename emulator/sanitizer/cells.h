@@ -3,9 +3,12 @@
 
 #include "sanitizer/block_checker.h"
 
+#include <utility>
+
 namespace ladder::sanitizer {
 
-[[gnu::always_inline]] inline void BlockChecker::remember_read(Cell &cell, const Touch &touch) const {
+/// Returns a read that the cell no longer holds, but that later writes must be ordered after; epoch 0: none.
+[[gnu::always_inline]] inline Access BlockChecker::remember_read(Cell &cell, const Touch &touch) const {
   const Access &now = touch.now;
   const auto is_past = [&](const Access &read) {
     return read.epoch == 0 ||
@@ -14,15 +17,17 @@ namespace ladder::sanitizer {
   auto &[first, second] = cell.reads;
   if (is_past(first)) {
     first = now;
-    return;
+    return {};
   }
   // A race of two warps or blocks takes precedence over one of two lanes of a warp.
-  const auto is_near = [&](const Access &read) {
-    return read.block == now.block && read.thread / 32 == now.thread / 32;
+  const auto are_near = [](const Access &a, const Access &b) {
+    return a.block == b.block && a.thread / 32 == b.thread / 32;
   };
-  if (is_near(first) && !is_near(second) && !is_past(second))
-    return;
-  second = now;
+  const bool still_counts = !is_past(second) && !are_near(second, now);
+  if (still_counts && are_near(first, now))
+    return {};
+  const Access displaced = std::exchange(second, now);
+  return still_counts && !are_near(displaced, first) ? displaced : Access{};
 }
 
 inline void BlockChecker::remember_write(Cell &cell, const Touch &touch) const {
@@ -47,8 +52,10 @@ inline void BlockChecker::remember_write(Cell &cell, const Touch &touch) const {
       return true;
     if (past.block != block_index_)
       return false;
-    return past.thread == touch.now.thread ? !(touch.now.flags & Access::collective)
-                                           : touch.known(past.thread, past.epoch);
+    if (past.thread == touch.now.thread && !(touch.now.flags & Access::collective) &&
+        !(past.flags & Access::collective && touch.now.flags & Access::in_flight))
+      return true;
+    return touch.known(past.thread, past.epoch);
   };
   if (!is_past(cell.write) || cell.write.flags & Access::in_flight)
     return false;

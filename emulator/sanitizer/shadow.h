@@ -84,8 +84,8 @@ public:
     });
   }
 
-  /// True if the bytes, which must lie in one chunk, are whole cells and f(cell) is true for each; stops at
-  /// the first for which it is not.
+  /// True if the bytes, which must lie in one chunk, are whole cells and f(cell, its address) is true for
+  /// each; stops at the first for which it is not.
   template <typename F> [[gnu::always_inline]] bool all_cells(std::uint64_t address, unsigned bytes, F f) {
     const std::size_t chunk = (address - begin_) / kChunk;
     if (log2_bytes_[chunk] == kInRow) [[unlikely]]
@@ -95,9 +95,14 @@ public:
       return false;
     const std::size_t first = address % kChunk >> log2;
     for (std::size_t i = first; i < first + (bytes >> log2); ++i)
-      if (!f(cells_[i][chunk]))
+      if (!f(cells_[i][chunk], begin_ + chunk * kChunk + (i << log2)))
         return false;
     return true;
+  }
+
+  /// The size of the cell at `address`, which is not in a whole row.
+  std::uint64_t cell_bytes(std::uint64_t address) const {
+    return std::uint64_t(1) << log2_bytes_[(address - begin_) / kChunk];
   }
 
   /// The cell that stands for the row at `address`, a multiple of kRow, for threads that access `bytes` (2,

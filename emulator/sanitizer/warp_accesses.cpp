@@ -110,22 +110,21 @@ std::uint32_t BlockChecker::for_rows(const Deed &deed, const Reach &reach, std::
   return done;
 }
 
-/// Returns false if the lanes' accesses to the row may conflict with earlier ones, or leave different
-/// records.
-bool BlockChecker::touch_row(const Deed &deed, int lane, Cell &row, unsigned bytes) const {
+/// Returns nullopt if the lanes' accesses to the row may conflict with earlier ones, or leave different
+/// records; otherwise what remember_read returns.
+std::optional<Access> BlockChecker::touch_row(const Deed &deed, int lane, Cell &row, unsigned bytes) const {
   const Access now = access(deed.at, lane, deed.act);
   for (const Access *const past : {&row.write, &row.reads[0], &row.reads[1]})
     if (past->epoch && past->block == now.block && past->thread != now.thread &&
         !clocks_.agree(now.thread, past->thread, past->epoch, kRow / bytes))
-      return false;
+      return std::nullopt;
   const Touch first{deed, lane, now, clocks_.known_to(now.thread)}; // stands for all lanes from here on
   if (!is_settled(first, row))
-    return false;
+    return std::nullopt;
   if (deed.reads())
-    remember_read(row, first);
-  else
-    remember_write(row, first);
-  return true;
+    return remember_read(row, first);
+  remember_write(row, first);
+  return Access{};
 }
 
 /// True if any lane stores the value already in memory, in a row of elements of that size.
@@ -137,14 +136,30 @@ bool BlockChecker::any_changes_nothing(const Context &at, int first, std::uint64
   return false;
 }
 
+/// For the lanes that write a row, each `bytes` bytes. If none races with them, the reads are forgotten.
+bool BlockChecker::races_with_displaced(const Deed &deed, int lane, std::uint64_t row, unsigned bytes) {
+  for (unsigned i = 0; i < kRow / bytes; ++i) {
+    const Access now = access(deed.at, lane + int(i), deed.act);
+    const auto meets = [&](const Access &read, std::uint8_t) { return races(read, now, false, false); };
+    if (displaced_reads_.any_of(row + i * bytes, bytes, meets))
+      return true;
+  }
+  displaced_reads_.forget(row, kRow);
+  return false;
+}
+
 bool BlockChecker::touch_shared_row(const Deed &deed, int lane, std::uint64_t address, unsigned bytes) {
   Cell *const row = shadow_.row(address, bytes);
   if (!row || (deed.reads() && !row->write.epoch))
     return false;
-  if (!deed.reads() && any_changes_nothing(deed.at, lane, address, bytes, true))
+  if (!deed.reads() && (any_changes_nothing(deed.at, lane, address, bytes, true) ||
+                        races_with_displaced(deed, lane, address, bytes)))
     return false;
-  if (!touch_row(deed, lane, *row, bytes))
+  const auto displaced = touch_row(deed, lane, *row, bytes);
+  if (!displaced)
     return false;
+  if (displaced->epoch)
+    displaced_reads_.add_row(address, *displaced, bytes);
   if (!deed.reads())
     written_.mark(address, kRow);
   return true;
@@ -205,15 +220,15 @@ bool BlockChecker::read_together(const Deed &deed, int first, int last, std::uin
   const Access &now = deed.accesses[first];
   const Touch head{deed, first, now, clocks_.known_to(now.thread)},
       tail{deed, last, deed.accesses[last], clocks_.known_to(deed.accesses[last].thread)};
-  return shadow_.all_cells(address, bytes, [&](Cell &cell) {
+  return shadow_.all_cells(address, bytes, [&](Cell &cell, std::uint64_t place) {
     const Access &write = cell.write;
     if (!is_whole(write) || write.block != now.block || !head.known.through_block(write.thread, write.epoch))
       return false;
-    remember_read(cell, head); // checking one by one may repeat this harmlessly
+    keep_displaced(place, remember_read(cell, head)); // checking one by one may repeat this harmlessly
     const Access &kept = cell.reads[0];
     if (kept.block == now.block && kept.thread / 32 == now.thread / 32 && kept.thread != now.thread)
       return false; // some lane between may replace it
-    remember_read(cell, tail);
+    keep_displaced(place, remember_read(cell, tail));
     return true;
   });
 }
@@ -235,11 +250,11 @@ bool BlockChecker::read_settled(const Deed &deed, int lane, std::uint64_t addres
     return write.thread == now.thread ? !(now.flags & Access::collective)
                                       : touch.known(write.thread, write.epoch);
   };
-  return shadow_.all_cells(address, bytes, [&](Cell &cell) {
+  return shadow_.all_cells(address, bytes, [&](Cell &cell, std::uint64_t place) {
     if (!is_whole(cell.write) || !is_ordered(cell.write))
       return false;
     if (deed.act == Act::read)
-      remember_read(cell, touch); // touch_shared may repeat this harmlessly
+      keep_displaced(place, remember_read(cell, touch)); // touch_shared may repeat this harmlessly
     return true;
   });
 }

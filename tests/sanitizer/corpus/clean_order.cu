@@ -136,6 +136,71 @@ CASE(tile_written_after_ldmatrix) {
   tile_written_after_ldmatrix<<<1, 32>>>(out, 4);
 }
 
+__global__ void copies_after_ldmatrix_and_syncwarp(const float4 *in, uint32_t *out, int rounds) {
+  __shared__ float4 tile[32];
+  uint32_t sum = 0;
+  for (int round = 0; round < rounds; round++) {
+    __pipeline_memcpy_async(&tile[threadIdx.x], &in[round * 32 + threadIdx.x], sizeof(float4));
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+    __syncwarp();
+    for (int row = 0; row < 32; row += 8)
+      sum += ldmatrix_x1(shared_address(&tile[row + threadIdx.x % 8]));
+    __syncwarp();
+  }
+  out[threadIdx.x] = sum;
+}
+CASE(copies_after_ldmatrix_and_syncwarp) {
+  Device<float4> in(128);
+  Device<uint32_t> out(32);
+  copies_after_ldmatrix_and_syncwarp<<<1, 32>>>(in, out, 4);
+}
+
+// Warps 1 to 4 read what warp 0 copied and stored; warp 0 waits for them at a barrier of their own.
+__global__ void four_readers_per_tile(const float4 *in, uint32_t *out, int rounds) {
+  __shared__ float4 tile[32];
+  __shared__ uint32_t row[32], word;
+  uint32_t sum = 0;
+  for (int round = 0; round < rounds; round++) {
+    if (threadIdx.x < 32) {
+      __pipeline_memcpy_async(&tile[threadIdx.x], &in[round * 32 + threadIdx.x], sizeof(float4));
+      row[threadIdx.x] = threadIdx.x + round;
+      if (threadIdx.x == 0)
+        word = round;
+    }
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+    asm volatile("bar.sync 2;" ::: "memory");
+    if (threadIdx.x >= 32)
+      for (int i = 0; i < 32; i += 8)
+        sum += ldmatrix_x1(shared_address(&tile[i + threadIdx.x % 8])) + row[threadIdx.x % 32] + word;
+    asm volatile("bar.sync 1, 160;" ::: "memory");
+  }
+  out[threadIdx.x] = sum;
+}
+CASE(four_readers_per_tile) {
+  Device<float4> in(128);
+  Device<uint32_t> out(160);
+  four_readers_per_tile<<<1, 160>>>(in, out, 4);
+}
+
+// The reader between the first and the last needs no barrier with those who write other words of the row.
+__global__ void readers_of_neighbouring_words(int *out) {
+  __shared__ int words[32];
+  if (threadIdx.x < 32)
+    words[threadIdx.x] = threadIdx.x;
+  __syncthreads();
+  const int warp = threadIdx.x / 32;
+  if (threadIdx.x % 32 < 8)
+    out[threadIdx.x] = words[threadIdx.x % 8];
+  if (threadIdx.x % 32 == 0)
+    words[8 + warp] = warp + 1;
+}
+CASE(readers_of_neighbouring_words) {
+  Device<int> out(160);
+  readers_of_neighbouring_words<<<1, 160>>>(out);
+}
+
 __global__ void votes_and_matches(const int *in, int *out) {
   const unsigned same = __match_any_sync(0xffffffff, in[threadIdx.x] + threadIdx.x % 3);
   out[threadIdx.x] = __popc(same) + __popc(__ballot_sync(0xffffffff, threadIdx.x % 2));

@@ -70,6 +70,118 @@ CASE(copy_into_tile_in_use) {
   copy_into_tile_in_use<<<1, 64>>>(in, out, 4);
 }
 
+__device__ uint32_t ldmatrix_x4(const void *row) {
+  uint32_t a, b, c, d;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+               : "r"(shared_address(row))
+               : "memory");
+  return a + b + c + d;
+}
+
+// ldmatrix does not order the lanes: the copies of one lane may land before others have read.
+__global__ void copy_after_ldmatrix_of_the_warp(const float4 *in, uint32_t *out, int tiles) {
+  __shared__ float4 tile[32];
+  uint32_t sum = 0;
+  for (int t = 0; t < tiles; t++) {
+    __pipeline_memcpy_async(&tile[threadIdx.x], &in[t * 32 + threadIdx.x], sizeof(float4)); // fault(copy_after_ldmatrix_of_the_warp): race in a warp
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+    __syncwarp();
+    sum += ldmatrix_x4(&tile[threadIdx.x]);
+  }
+  out[threadIdx.x] = sum;
+}
+CASE(copy_after_ldmatrix_of_the_warp) {
+  Device<float4> in(128);
+  Device<uint32_t> out(32);
+  copy_after_ldmatrix_of_the_warp<<<1, 32>>>(in, out, 4);
+}
+
+__global__ void copy_after_ldmatrix_of_other_warps(const float4 *in, uint32_t *out, int tiles) {
+  __shared__ float4 tile[128];
+  uint32_t sum = 0;
+  for (int t = 0; t < tiles; t++) {
+    __pipeline_memcpy_async(&tile[threadIdx.x], &in[t * 128 + threadIdx.x], sizeof(float4)); // fault(copy_after_ldmatrix_of_other_warps): race between warps
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+    __syncthreads();
+    sum += ldmatrix_x4(&tile[(threadIdx.x + 32) % 128]);
+  }
+  out[threadIdx.x] = sum;
+}
+CASE(copy_after_ldmatrix_of_other_warps) {
+  Device<float4> in(512);
+  Device<uint32_t> out(128);
+  copy_after_ldmatrix_of_other_warps<<<1, 128>>>(in, out, 4);
+}
+
+// Warp 0 waits for all readers of the tile except the second of four.
+__device__ void meet_without_the_second() {
+  if (threadIdx.x / 32 != 2)
+    asm volatile("bar.sync 1, 128;" ::: "memory");
+}
+__global__ void copy_before_the_second_of_four_has_read(const float4 *in, uint32_t *out) {
+  __shared__ float4 tile[32];
+  const bool copies = threadIdx.x < 32;
+  uint32_t sum = 0;
+  if (copies)
+    __pipeline_memcpy_async(&tile[threadIdx.x], &in[threadIdx.x], sizeof(float4));
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
+  __syncthreads();
+  if (!copies)
+    sum += ldmatrix_x4(&tile[threadIdx.x % 32]);
+  meet_without_the_second();
+  if (copies)
+    __pipeline_memcpy_async(&tile[threadIdx.x], &in[threadIdx.x + 32], sizeof(float4)); // fault(copy_before_the_second_of_four_has_read): race between warps
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
+  out[threadIdx.x] = sum;
+}
+CASE(copy_before_the_second_of_four_has_read) {
+  Device<float4> in(64);
+  Device<uint32_t> out(160);
+  copy_before_the_second_of_four_has_read<<<1, 160>>>(in, out);
+}
+
+__global__ void store_before_the_second_of_four_has_read(const int *in, int *out) {
+  __shared__ int tile[32];
+  const bool stores = threadIdx.x < 32;
+  if (stores)
+    tile[threadIdx.x] = in[threadIdx.x];
+  __syncthreads();
+  if (!stores)
+    out[threadIdx.x] = tile[threadIdx.x % 32];
+  meet_without_the_second();
+  if (stores)
+    tile[threadIdx.x] = in[threadIdx.x] + 1; // fault(store_before_the_second_of_four_has_read): race between warps
+  __syncthreads();
+  out[threadIdx.x] += tile[0];
+}
+CASE(store_before_the_second_of_four_has_read) {
+  Device<int> in(32), out(160);
+  store_before_the_second_of_four_has_read<<<1, 160>>>(in, out);
+}
+
+__global__ void word_stored_before_the_second_of_four_has_read(const int *in, int *out) {
+  __shared__ int word;
+  if (threadIdx.x == 0)
+    word = in[0];
+  __syncthreads();
+  if (threadIdx.x >= 32)
+    out[threadIdx.x] = word;
+  meet_without_the_second();
+  if (threadIdx.x == 0)
+    word = in[0] + 1; // fault(word_stored_before_the_second_of_four_has_read): race between warps
+  __syncthreads();
+  out[threadIdx.x] += word;
+}
+CASE(word_stored_before_the_second_of_four_has_read) {
+  Device<int> in(1), out(160);
+  word_stored_before_the_second_of_four_has_read<<<1, 160>>>(in, out);
+}
+
 // --- barriers ----------------------------------------------------------------------------------------------
 
 __global__ void barrier_for_some_lanes(float *out) {

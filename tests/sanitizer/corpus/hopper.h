@@ -160,6 +160,18 @@ __device__ inline void copy_tile(Element *to, const Element *from) {
     copy_16(to + i, from + i);
 }
 
+// --- ldmatrix
+
+/// Four matrices: each lane gives the address of a row.
+__device__ inline unsigned ldmatrix_x4(const void *row) {
+  unsigned a, b, c, d;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+               : "r"(shared_address(row))
+               : "memory");
+  return a + b + c + d;
+}
+
 // --- products
 
 using Accumulator = float[4]; // 64 x 8

@@ -51,6 +51,66 @@ CASE(two_warpgroups) {
   two_warpgroups<<<1, 2 * kThreads + 32>>>(out, in, 7);
 }
 
+/// Four warps read each tile by ldmatrix, and all hand it back.
+__global__ void four_warps_read_by_ldmatrix(unsigned *out, const float4 *in, int tiles) {
+  __shared__ alignas(128) float4 tile[32];
+  __shared__ Barrier full, empty;
+  const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
+  if (threadIdx.x == 0) {
+    init(full, 1);
+    init(empty, 4);
+  }
+  fence_barrier_init();
+  unsigned sum = 0;
+  for (int i = 0; i < tiles; ++i) {
+    if (warp == 0) {
+      if (i > 0)
+        wait(empty, unsigned(i - 1) & 1);
+      if (lane == 0) {
+        expect(full, sizeof tile);
+        load(tile, in + 32 * i, sizeof tile, full);
+      }
+      continue;
+    }
+    wait(full, unsigned(i) & 1);
+    sum += ldmatrix_x4(&tile[lane]);
+    __syncwarp();
+    if (lane == 0)
+      arrive(empty);
+  }
+  out[threadIdx.x] = sum;
+}
+CASE(four_warps_read_by_ldmatrix) {
+  Device<float4> in(32 * 4);
+  Device<unsigned> out(160);
+  four_warps_read_by_ldmatrix<<<1, 160>>>(out, in, 4);
+}
+
+/// The warp that issues the load has met after its ldmatrix.
+__global__ void loaded_after_ldmatrix_and_syncwarp(unsigned *out, const float4 *in, int tiles) {
+  __shared__ alignas(128) float4 tile[32];
+  __shared__ Barrier full;
+  if (threadIdx.x == 0)
+    init(full, 1);
+  fence_barrier_init();
+  unsigned sum = 0;
+  for (int i = 0; i < tiles; ++i) {
+    if (threadIdx.x == 0) {
+      expect(full, sizeof tile);
+      load(tile, in + 32 * i, sizeof tile, full);
+    }
+    wait(full, unsigned(i) & 1);
+    sum += ldmatrix_x4(&tile[threadIdx.x]);
+    __syncwarp();
+  }
+  out[threadIdx.x] = sum;
+}
+CASE(loaded_after_ldmatrix_and_syncwarp) {
+  Device<float4> in(32 * 4);
+  Device<unsigned> out(32);
+  loaded_after_ldmatrix_and_syncwarp<<<1, 32>>>(out, in, 4);
+}
+
 /// The buffer of the group before is handed back while the newest group still reads its own.
 __global__ void handed_back_one_group_later(float *out, const Element *in, int tiles) {
   RING(1);

@@ -493,6 +493,65 @@ CASE(written_behind_the_copy) {
   written_behind_the_copy<<<1, 64>>>(out, in, 7);
 }
 
+__global__ void loaded_before_the_second_of_four_has_read(unsigned *out, const float4 *in, int tiles) {
+  __shared__ alignas(128) float4 tile[32];
+  __shared__ Barrier full, empty;
+  const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
+  if (threadIdx.x == 0) {
+    init(full, 1);
+    init(empty, 4);
+  }
+  fence_barrier_init();
+  unsigned sum = 0;
+  for (int i = 0; i < tiles; ++i) {
+    if (warp == 0) {
+      if (i > 0)
+        wait(empty, unsigned(i - 1) & 1);
+      if (lane == 0) {
+        expect(full, sizeof tile);
+        load(tile, in + 32 * i, sizeof tile, full); // fault(loaded_before_the_second_of_four_has_read): race between warps
+      }
+      continue;
+    }
+    wait(full, unsigned(i) & 1);
+    if (warp == 2 && lane == 0)
+      arrive(empty);
+    sum += ldmatrix_x4(&tile[lane]);
+    __syncwarp();
+    if (warp != 2 && lane == 0)
+      arrive(empty);
+  }
+  out[threadIdx.x] = sum;
+}
+CASE(loaded_before_the_second_of_four_has_read) {
+  Device<float4> in(32 * 4);
+  Device<unsigned> out(160);
+  loaded_before_the_second_of_four_has_read<<<1, 160>>>(out, in, 4);
+}
+
+__global__ void loaded_after_ldmatrix_of_the_warp(unsigned *out, const float4 *in, int tiles) {
+  __shared__ alignas(128) float4 tile[32];
+  __shared__ Barrier full;
+  if (threadIdx.x == 0)
+    init(full, 1);
+  fence_barrier_init();
+  unsigned sum = 0;
+  for (int i = 0; i < tiles; ++i) {
+    if (threadIdx.x == 0) {
+      expect(full, sizeof tile);
+      load(tile, in + 32 * i, sizeof tile, full); // fault(loaded_after_ldmatrix_of_the_warp): race in a warp
+    }
+    wait(full, unsigned(i) & 1);
+    sum += ldmatrix_x4(&tile[threadIdx.x]);
+  }
+  out[threadIdx.x] = sum;
+}
+CASE(loaded_after_ldmatrix_of_the_warp) {
+  Device<float4> in(32 * 4);
+  Device<unsigned> out(32);
+  loaded_after_ldmatrix_of_the_warp<<<1, 32>>>(out, in, 4);
+}
+
 __global__ void every_lane_adds(float *out) {
   __shared__ alignas(128) float part[kThreads];
   part[threadIdx.x] = 1;
