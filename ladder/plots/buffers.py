@@ -18,6 +18,9 @@ def buffers_picture(buffers: int, tiles: int) -> Figure:
     from matplotlib.patches import Patch
 
     figure = new_figure(11, 1.3 + 0.62 * buffers)
+    figure.set_label(
+        f"{buffers} buffers, {tiles} turns: the warps compute on a tile while the next is in flight"
+    )
     axes = figure.subplots()
     bare(axes, tiles, buffers)
     for turn in range(tiles):

@@ -62,8 +62,8 @@ def _picture_class() -> type[Figure]:
 
 
 def as_svg(figure: Figure, description: str = "") -> str:
-    """The figure as a part of a page: no wider than that, and its titles as a text for readers who do not see
-    it. The ``description`` is in its metadata.
+    """The figure as a part of a page: no wider than that, and its titles, or else its label, as a text for
+    readers who do not see it. The ``description`` is in its metadata.
     """
     from matplotlib import rc_context
 
@@ -71,6 +71,7 @@ def as_svg(figure: Figure, description: str = "") -> str:
     for axes in figure.axes:
         titles += [axes.get_title("left"), axes.get_title("center"), axes.get_title("right")]
     title = "; ".join(line for one in dict.fromkeys(titles) for line in one.splitlines())
+    title = title or str(figure.get_label())
     buffer = io.StringIO()
     with rc_context(AS_TEXT):  # type: ignore[arg-type]
         figure.savefig(

@@ -37,6 +37,7 @@ def memory_picture(maps: Mapping[str, Sequence[Part]]) -> Figure:
     limits += [limit for limit in LIMITS if limit not in limits][:1]
     columns = 1.06 * max(most, limits[-1] * 1024)
     figure = new_figure(_WIDTH_INCHES, 0.6 + 1.1 * len(maps))
+    figure.set_label(f"where the parts of a block's shared memory lie: {'; '.join(maps)}")
     axes = figure.subplots()
     bare(axes, columns, 1.5 * len(maps))
     for limit in limits:

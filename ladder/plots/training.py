@@ -17,6 +17,7 @@ _STYLES = ({"color": ORANGE, "linewidth": 7, "alpha": 0.5}, {"color": BLUE, "lin
 def training_picture(losses: Mapping[str, Sequence[float]]) -> Figure:
     """Draws the losses of one or two training runs by name."""
     figure = new_figure(9, 4)
+    figure.set_label(f"loss by step: {'; '.join(losses)}")
     axes = figure.subplots()
     for (name, values), style in zip(losses.items(), _STYLES, strict=False):
         axes.plot(range(1, len(values) + 1), values, label=name, **style)  # type: ignore[arg-type]

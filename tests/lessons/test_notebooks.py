@@ -124,6 +124,18 @@ def test_outputs_are_kept_and_clean(path: Path) -> None:
     assert [text for text in map(texts, found) if _MACHINE.search(text)] == []
 
 
+@each_lesson
+def test_drawings_say_what_they_show(path: Path) -> None:
+    """To readers who do not see them."""
+    drawings = ["".join(found["data"]["image/svg+xml"]) for found in drawn(path)]
+    assert [drawing[:200] for drawing in drawings if not re.search(r"<title>[^<]+</title>", drawing)] == []
+
+
+def drawn(path: Path) -> list[dict[str, Any]]:
+    """The outputs that have a drawing."""
+    return [output for output in outputs(path) if "image/svg+xml" in output.get("data", {})]
+
+
 def tables_of_results(path: Path) -> Iterator[tuple[dict[str, Any], Any]]:
     """The cells that end with a table of results/, each with what it shows today."""
     known: dict[str, Any] = {"lessons": lessons}

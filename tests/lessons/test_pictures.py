@@ -142,3 +142,5 @@ def test_a_notebook_can_show_them() -> None:
     assert "<title>0.12345 is shown as it is</title>" in shown
     (text,) = re.findall(r"<text[^>]*>(.*?)</text>", shown)
     assert text == "0.12345 is shown as it is"
+    untitled = plots.training_picture({"mine": [1.0], "yours": [2.0]})
+    assert "<title>loss by step: mine; yours</title>" in plots.as_svg(untitled)
