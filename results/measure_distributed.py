@@ -265,7 +265,6 @@ def times(options: argparse.Namespace, device: torch.device) -> Iterator[dict[st
             "peak_gib": torch.cuda.max_memory_allocated() / GIBIBYTE if device.type == "cuda" else None,
         }
 
-    methods = ("allgather", "alltoall") if device.type == "cuda" else ()
     for rows in options.rows:
         for name, run in _one(options, rows, device).items():
             yield measured(rows, "one", name, run)
@@ -275,6 +274,14 @@ def times(options: argparse.Namespace, device: torch.device) -> Iterator[dict[st
             )
             for name, run in _ours(options, schedule, rows, device).items():
                 yield measured(rows, schedule, name, run, sent)
+    yield from _times_of_torch(options, device, measured)
+
+
+def _times_of_torch(
+    options: argparse.Namespace, device: torch.device, measured: Callable[..., dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """torch on one GPU, and its context_parallel on all of them."""
+    methods = ("allgather", "alltoall") if device.type == "cuda" else ()
     for rows in options.rows:
         for name, run in _torch_one(options, rows, device).items():
             yield measured(rows, "torch one", name, run)

@@ -233,7 +233,7 @@ def _near(path: Path) -> Path:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from ladder.exercises import Workspace, check, exercises
+    from ladder.exercises import Workspace, exercises
 
     workspace = Workspace(options.folder)
     if options.all:
@@ -246,37 +246,40 @@ def _check(options: argparse.Namespace) -> int:
         _warn_of_nothing(workspace, wanted)
     else:
         wanted = [_chosen(workspace, options.name)]
-    rows = []
-    for exercise in wanted:
-        row: dict[str, Any] = {"exercise": exercise.name, "rung": exercise.rung, "title": exercise.title}
-        if options.all and not workspace.is_started(exercise):
-            rows.append({**row, "state": "not started", "hints": workspace.progress(exercise).hints})
-            continue
-        began = time.monotonic()
-        verdict = check(workspace, exercise)
-        _keep(workspace, verdict)
-        rows.append(
-            {
-                **row,
-                "state": "solved" if verdict.passed else "wrong",
-                "hints": workspace.progress(exercise).hints,
-                "right": verdict.right,
-                "wrong": verdict.wrong,
-                "findings": [{"kind": one.kind, "text": one.text} for one in verdict.findings],
-                "unused_files": verdict.unused_files,
-                "protections": verdict.protections,
-                "seconds": round(time.monotonic() - began, 1),
-            }
-        )
-        if options.json != "-":
-            _show_verdict(workspace, verdict, brief=options.all)
-            if verdict.passed and not options.all:
-                _say_next(_next(workspace, exercise))
+    rows = [_checked(workspace, exercise, options) for exercise in wanted]
     if options.all and options.json != "-":
         solved = sum(row["state"] == "solved" for row in rows)
         _say(said("{n} of {count} solved", n=solved, count=len(rows)))
     _write_json(options.json, rows)
     return 0 if all(row["state"] == "solved" for row in rows) else 1
+
+
+def _checked(workspace: Workspace, exercise: Exercise, options: argparse.Namespace) -> dict[str, Any]:
+    """Checks an exercise, unless it is one of all and not started, and shows the verdict; returns its row."""
+    from ladder.exercises import check
+
+    row: dict[str, Any] = {"exercise": exercise.name, "rung": exercise.rung, "title": exercise.title}
+    if options.all and not workspace.is_started(exercise):
+        return {**row, "state": "not started", "hints": workspace.progress(exercise).hints}
+    began = time.monotonic()
+    verdict = check(workspace, exercise)
+    seconds = round(time.monotonic() - began, 1)
+    _keep(workspace, verdict)
+    if options.json != "-":
+        _show_verdict(workspace, verdict, brief=options.all)
+        if verdict.passed and not options.all:
+            _say_next(_next(workspace, exercise))
+    return {
+        **row,
+        "state": "solved" if verdict.passed else "wrong",
+        "hints": workspace.progress(exercise).hints,
+        "right": verdict.right,
+        "wrong": verdict.wrong,
+        "findings": [{"kind": one.kind, "text": one.text} for one in verdict.findings],
+        "unused_files": verdict.unused_files,
+        "protections": verdict.protections,
+        "seconds": seconds,
+    }
 
 
 def _watch(options: argparse.Namespace) -> int:

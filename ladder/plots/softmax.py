@@ -34,11 +34,28 @@ def softmax_picture(progress: Progress) -> Figure:
     ends = [min((tile + 1) * SOFTMAX_TILE, len(progress.logits)) for tile in range(tiles)]
     middles = [tile * SOFTMAX_TILE + SOFTMAX_TILE / 2 for tile in range(tiles)]
 
+    _draw_logits(top, progress, ends)
+    _draw_sums(middle, progress, middles)
+    _draw_factors(bottom, progress, middles)
+    bottom.set_xlabel(f"key, in tiles of {SOFTMAX_TILE}", fontsize=14)
+    bottom.set_xticks([0, *ends])
+    for axes in (top, middle, bottom):
+        _style(axes, ends)
+    bottom.set_xlim(0, ends[-1])
+    figure.suptitle(
+        "Online softmax of one query row; orange where a tile has a new maximum", fontsize=17, color=INK
+    )
+    return figure
+
+
+def _draw_logits(top: Axes, progress: Progress, ends: list[int]) -> None:
     top.plot(range(len(progress.logits)), progress.logits, ".", color=GREY, markersize=4, label="logits s")
     top.step([0, *ends], [progress.m[0], *progress.m], where="pre", color=ORANGE, linewidth=3, label="m")
     top.set_ylabel("logit", fontsize=14)
     top.legend(loc="lower right", ncols=2, fontsize=13, frameon=False)
 
+
+def _draw_sums(middle: Axes, progress: Progress, middles: list[float]) -> None:
     middle.bar(middles, progress.l, SOFTMAX_TILE * 0.8, color=BLUE)
     for x, value, factor in zip(middles, progress.l, progress.rescale, strict=True):
         text = f"{value:.2f}" if value < 10 else f"{value:.1f}"
@@ -49,6 +66,8 @@ def softmax_picture(progress: Progress) -> Figure:
     middle.set_ylim(0, 1.25 * max(progress.l))
     middle.set_ylabel("l", fontsize=14)
 
+
+def _draw_factors(bottom: Axes, progress: Progress, middles: list[float]) -> None:
     bottom.bar(
         middles,
         progress.rescale,
@@ -62,15 +81,6 @@ def softmax_picture(progress: Progress) -> Figure:
         )
     bottom.set_ylim(0, 1.3)
     bottom.set_ylabel("exp(m - m')", fontsize=14)
-    bottom.set_xlabel(f"key, in tiles of {SOFTMAX_TILE}", fontsize=14)
-    bottom.set_xticks([0, *ends])
-    for axes in (top, middle, bottom):
-        _style(axes, ends)
-    bottom.set_xlim(0, ends[-1])
-    figure.suptitle(
-        "Online softmax of one query row; orange where a tile has a new maximum", fontsize=17, color=INK
-    )
-    return figure
 
 
 def _style(axes: Axes, ends: list[int]) -> None:

@@ -148,37 +148,20 @@ def _is_close(got: Tensor, wanted: Tensor, tolerance: float) -> bool:
 
 def _outputs(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
     """Yields the output of each slip that affects all heads alike."""
-    ahead, is_last = scores.ahead, scores.is_last
     yield from _variants(problem, scores)
     if problem.is_causal:
-        corner = problem.kv_len - problem.q_len
-        yield said("It is what comes out without the causal mask."), scores.attention(ahead > problem.kv_len)
-        yield (
-            said("It is what comes out where a query sees the key after its own."),
-            scores.attention(ahead > 1),
-        )
-        yield (
-            said("It is what comes out where a query does not see its own key."),
-            scores.attention(ahead > -1),
-        )
-        yield (
-            said("It is what comes out of a mask aligned to the lower right."),
-            scores.attention(ahead > corner),
-        )
-        for tile in _TILES:
-            left = -(torch.arange(problem.q_len)[:, None] + 1) % tile
-            says = said(
-                "It is what comes out where the mask hides whole tiles of {tile} keys alone.", tile=tile
-            )
-            yield says, scores.attention(ahead > left)
+        yield from _causal_masks(problem, scores)
     elif problem.window is not None:
         yield from _windows(problem, scores)
     else:
         yield (
             said("It is what comes out with a causal mask, and the problem has none."),
-            scores.attention(ahead > 0),
+            scores.attention(scores.ahead > 0),
         )
-    yield said("It is what comes out without the last key."), scores.attention(scores.masked | is_last)
+    yield (
+        said("It is what comes out without the last key."),
+        scores.attention(scores.masked | scores.is_last),
+    )
     factors = {
         said("log2(e) times too large: exp and exp2 are mixed up"): _LOG2E,
         said("log2(e) times too small: exp and exp2 are mixed up"): 1 / _LOG2E,
@@ -196,6 +179,25 @@ def _outputs(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
         if problem.kv_len % tile and not problem.is_causal and problem.window is None:
             padded = tile - problem.kv_len % tile
             yield _padded(scores, padded)
+
+
+def _causal_masks(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
+    """Yields the output of each slip in a causal mask."""
+    ahead = scores.ahead
+    yield said("It is what comes out without the causal mask."), scores.attention(ahead > problem.kv_len)
+    for says, most in (
+        (said("It is what comes out where a query sees the key after its own."), 1),
+        (said("It is what comes out where a query does not see its own key."), -1),
+        (
+            said("It is what comes out of a mask aligned to the lower right."),
+            problem.kv_len - problem.q_len,
+        ),
+    ):
+        yield says, scores.attention(ahead > most)
+    for tile in _TILES:
+        left = -(torch.arange(problem.q_len)[:, None] + 1) % tile
+        says = said("It is what comes out where the mask hides whole tiles of {tile} keys alone.", tile=tile)
+        yield says, scores.attention(ahead > left)
 
 
 def _variants(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:

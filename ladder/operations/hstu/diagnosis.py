@@ -49,22 +49,31 @@ def diagnose(problem: HstuProblem, inputs: Mapping[str, Any], o: Tensor, referen
         column=column,
     )
     sentences += [*known_here, first_wrong_text("o", place, texts)]
-    if not known_here:  # most keys are hidden from the first row, and the last one mostly sees the most
-        rows = bad[first.queries][:, head].any(1).nonzero().flatten()
-        got, error = o[first.queries][:, head].double(), (o.double() - exact)[first.queries][:, head]
-        for row in dict.fromkeys((int(rows[0]), int(rows[-1]))):
-            says = _keys(problem, first, row, head, error[row], bound)
-            says = says or _bias(problem, inputs, first, row, head, got[row], bound)
-            if says:
-                sentences.append(
-                    said(
-                        "Row {row} of it, head {head}, is what comes out {says}.",
-                        row=row,
-                        head=head,
-                        says=says,
-                    )
-                )
-    return sentences
+    return sentences if known_here else [*sentences, *_rows(problem, inputs, first, head, o, reference, bad)]
+
+
+def _rows(
+    problem: HstuProblem,
+    inputs: Mapping[str, Any],
+    one: JaggedSequence,
+    head: int,
+    o: Tensor,
+    reference: Reference,
+    bad: Tensor,
+) -> Iterator[str]:
+    """Describes what the first and the last wrong row of a head come of: most keys are hidden from the first
+    one, and the last one mostly sees the most.
+    """
+    exact, bound = reference.outputs["o"], reference.bounds["o"]
+    rows = bad[one.queries][:, head].any(1).nonzero().flatten()
+    got, error = o[one.queries][:, head].double(), (o.double() - exact)[one.queries][:, head]
+    for row in dict.fromkeys((int(rows[0]), int(rows[-1]))):
+        says = _keys(problem, one, row, head, error[row], bound)
+        says = says or _bias(problem, inputs, one, row, head, got[row], bound)
+        if says:
+            yield said(
+                "Row {row} of it, head {head}, is what comes out {says}.", row=row, head=head, says=says
+            )
 
 
 def _keys(problem: HstuProblem, one: JaggedSequence, row: int, head: int, error: Tensor, bound: float) -> str:
@@ -162,10 +171,7 @@ def _is_close(got: Tensor, one: JaggedSequence, weights: _Weights, length: int, 
 
 
 def _slips(problem: HstuProblem, *, has_bias: bool) -> Iterator[tuple[str, _Weights]]:
-    alpha = problem.factor
-
-    def bias(one: JaggedSequence) -> Tensor | float:
-        return 0.0 if one.bias is None else one.bias.double().nan_to_num()
+    alpha, bias = problem.factor, _bias_of
 
     def masked(one: JaggedSequence, s: Tensor, seen: Tensor | bool) -> Tensor:
         return F.silu(alpha * (s + bias(one))) * seen
@@ -198,20 +204,29 @@ def _slips(problem: HstuProblem, *, has_bias: bool) -> Iterator[tuple[str, _Weig
         lambda one, s: torch.sigmoid(alpha * (s + bias(one))) * one.seen,
     )
     if has_bias:
-        yield said("without the bias"), lambda one, s: F.silu(alpha * s) * one.seen
-        yield (
-            said("where the bias is not multiplied by alpha"),
-            lambda one, s: F.silu(alpha * s + bias(one)) * one.seen,
-        )
-        yield (
-            said("where the bias is multiplied by alpha twice"),
-            lambda one, s: F.silu(alpha * s + alpha**2 * bias(one)) * one.seen,
-        )
-        yield (
-            said("where the bias is added twice"),
-            lambda one, s: F.silu(alpha * (s + 2 * bias(one))) * one.seen,
-        )
-        yield said("where the bias is taken off"), lambda one, s: F.silu(alpha * (s - bias(one))) * one.seen
+        yield from _slips_of_bias(alpha)
+
+
+def _slips_of_bias(alpha: float) -> Iterator[tuple[str, _Weights]]:
+    bias = _bias_of
+    yield said("without the bias"), lambda one, s: F.silu(alpha * s) * one.seen
+    yield (
+        said("where the bias is not multiplied by alpha"),
+        lambda one, s: F.silu(alpha * s + bias(one)) * one.seen,
+    )
+    yield (
+        said("where the bias is multiplied by alpha twice"),
+        lambda one, s: F.silu(alpha * s + alpha**2 * bias(one)) * one.seen,
+    )
+    yield (
+        said("where the bias is added twice"),
+        lambda one, s: F.silu(alpha * (s + 2 * bias(one))) * one.seen,
+    )
+    yield said("where the bias is taken off"), lambda one, s: F.silu(alpha * (s - bias(one))) * one.seen
+
+
+def _bias_of(one: JaggedSequence) -> Tensor | float:
+    return 0.0 if one.bias is None else one.bias.double().nan_to_num()
 
 
 def _ahead(one: JaggedSequence) -> Tensor:
