@@ -164,7 +164,8 @@ def checks() -> str:
     for kind, chosen in kinds.items():
         own = frame[chosen]
         spans = (own[column] for column in ("alone_s", "kept_s", "watched_s"))
-        rows.append([kind, len(own), *(f"{span.min():.1f} to {span.max():.1f}" for span in spans)])
+        ends = (dict.fromkeys((f"{span.min():.1f}", f"{span.max():.1f}")) for span in spans)
+        rows.append([kind, len(own), *map(" to ".join, ends)])
     [(nice, cpu, nvcc, date)] = (
         frame[["nice", "cpu", "nvcc", "date"]].drop_duplicates().itertuples(index=False)
     )
