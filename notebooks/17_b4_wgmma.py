@@ -1,7 +1,7 @@
 # %% [markdown]
-# # 17 b4_wgmma to b4g_wide_adds: gradients on Hopper
+# # 17 b4_wgmma to b5b_store_warps: gradients on Hopper
 #
-# Seven rungs take the backward pass where lessons 07 to 10 took the forward pass: `wgmma`, TMA, roles, overlap. The
+# Nine rungs take the backward pass where lessons 07 to 10 took the forward pass: `wgmma`, TMA, roles, overlap. The
 # ideas are known. Two things are new: some of the five products need the results of others, and one gradient is
 # summed over blocks.
 
@@ -146,9 +146,44 @@ for rung in ("b4f_halves", "b4g_wide_adds"):
     print(f"{rung}: {questions.executed(rung, 'red', questions.GRADIENTS):,} additions to dQ")
 
 # %% [markdown]
-# ## What is left
-#
 # b4g gains 3% over b4f. All seven rungs together gain 62 to 70% over b2c.
+#
+# ## b5: dV under dS
+#
+# At $d = 128$ a step of b4g takes 4,130 clocks on an H100, and the tensor cores need 2,560 of them. While a consumer
+# computes dS, for 370 to 580 clocks, none of its products is in flight: dV is issued after dS, although it needs P
+# alone. b5 issues dV right after dP, and waits for dP only. P is rounded to 16 bits first and serves both dV and dS, so
+# dP takes the registers of S:
+
+# %%
+lessons.source("b5_early_dv", "__device__ void compute_ds() {", "smem.ds_full[turn.buffer].arrive();")
+
+# %% [markdown]
+# ## b5b: store warps
+#
+# A warp's eight `red` take 580 to 730 clocks of b4g's step, and dP is issued after them. In b5b a consumer stores its
+# part of dQ to shared memory and issues dP. Two warps of the producer's warpgroup, one per consumer, have TMA add it:
+# `cp.reduce.async.bulk` adds 16 KB. They alone wait until TMA has read the buffer:
+
+# %%
+lessons.source(
+    "b5b_store_warps", "smem.dq_full[consumer].wait(step % 2);", "smem.dq_empty[consumer].arrive();"
+)
+
+# %%
+table = ladder.compare(
+    BackwardProblem(1, 1, 256, 256, 128),
+    ["b4g_wide_adds", "b5_early_dv", "b5b_store_warps"],
+    backend="emulator",
+).set_index("stage")
+table[["wgmma_instructions", "wavefronts_gmma", "wavefronts_st", "tma_store_instructions", "conflicts"]].T
+
+# %% [markdown]
+# Both rungs take $d = 128$ alone, and neither has been timed yet, so `stage="auto"` chooses b4g. A draft with both
+# ideas had 1.05 to 1.12 times b4g's speed on an H100. It differed from b5b in what it loaded ahead: [b5b's
+# README](../stages/b5b_store_warps/README.md) has the details.
+#
+# ## What is left
 #
 # Shared memory is the limit. Per step at $d = 64$ it is busy for 2,816 clocks, and the tensor cores for 2,560 ([b4's
 # README](../stages/b4_wgmma/README.md) counts them). Persistent blocks, which help the forward pass, were tried here.
@@ -157,7 +192,8 @@ for rung in ("b4f_halves", "b4g_wide_adds"):
 # this ladder.
 
 # %% [markdown]
-# **Practise:** the exercises begin with `b4_`. **Read on:** the READMEs of [b4](../stages/b4_wgmma/README.md),
-# [b4e](../stages/b4e_overlap/README.md) and [b4g](../stages/b4g_wide_adds/README.md), with what was tried. **Next:**
-# [18, attention without a softmax](18_h1_silu.ipynb). Run this lesson [on
+# **Practise:** the exercises begin with `b4_` and `b5_`. **Read on:** the READMEs of
+# [b4](../stages/b4_wgmma/README.md), [b4e](../stages/b4e_overlap/README.md), [b4g](../stages/b4g_wide_adds/README.md),
+# with what was tried, and [b5b](../stages/b5b_store_warps/README.md). **Next:** [18, attention without a
+# softmax](18_h1_silu.ipynb). Run this lesson [on
 # Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/17_b4_wgmma.ipynb).

@@ -31,8 +31,9 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what ``make test`` leaves to ``pytest stages/``: of the project's rungs that others continue,
-    except the first ones, all but one kernel on the matrix; of those that are slow to compile, the tests of
-    the matrix that compile all of their kernels. What compiles whole rungs comes first.
+    except the first ones, and of those that have not been timed, all but one kernel on the matrix; of those
+    that are slow to compile, the tests of the matrix that compile all of their kernels. What compiles whole
+    rungs comes first.
     """
     items.sort(key=lambda item: item.path.name != "test_shared_claims.py")
     ladder = {stage.name: stage for stage in discover()}

@@ -74,6 +74,11 @@ def refused(stage: Stage) -> Sequence[AnyProblem]:
     return get_operation(stage.computes).refused(stage.dtypes, stage.head_dims)
 
 
+def kernel_of(problem: AnyProblem) -> tuple[object, ...]:
+    """What tells the kernels of a rung apart."""
+    return problem.dtype, getattr(problem, "head_dim", 0)
+
+
 def typical(stage: Stage) -> AnyProblem:
     """Of the problems of ``ladder check``, the one of middling work: several warps and tiles, yet quick."""
     operation = get_operation(stage.computes)
@@ -105,9 +110,7 @@ def test_one_kernel(stage: Stage, backend: str) -> None:
     """Of the matrix what the kernel for the rung's default problem computes, and nothing else compiled."""
     usual = stage.accept(default_problem(stage.name))
     problems = get_operation(stage.computes).matrix((usual.dtype,), stage.head_dims)
-    same = [
-        p for p in problems if stage.suits(p) and getattr(p, "head_dim", 0) == getattr(usual, "head_dim", 0)
-    ]
+    same = [p for p in filter(stage.suits, problems) if kernel_of(stage.accept(p)) == kernel_of(usual)]
     require_right(stage.narrowed([usual]), same, backend)
 
 

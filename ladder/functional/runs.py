@@ -24,7 +24,7 @@ from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.operations import AnyProblem, Output, Tensors, operation_of, torch_dtypes
 from ladder.stages import Ladder, Stage, discover, format_options
 
-#: Instead of a stage's name: the highest that takes the problem there.
+#: Instead of a stage's name: the highest that takes the problem there and that has been timed.
 AUTO = "auto"
 
 
@@ -172,7 +172,7 @@ def highest(
     *,
     deterministic: bool = False,
 ) -> Stage:
-    """The highest stage that takes the problem and that ``require`` does not refuse.
+    """The highest stage that takes the problem, that has been timed and that ``require`` does not refuse.
 
     With ``deterministic`` it is a deterministic one. Without, a rung that makes the one before it
     deterministic, and pays for that with speed, is left out. Raises :class:`UnsupportedProblem`, listing what
@@ -184,6 +184,7 @@ def highest(
         if not deterministic and _adds_determinism(stage, ladder):
             continue
         try:
+            _require_timed(stage)
             _require_deterministic(stage, deterministic)
             stage.accept(problem)
             require(stage)
@@ -201,6 +202,11 @@ def _adds_determinism(stage: Stage, ladder: Ladder) -> bool:
         and before.computes == stage.computes
         and not before.deterministic
     )
+
+
+def _require_timed(stage: Stage) -> None:
+    if not stage.timed:
+        raise UnsupportedProblem(f"{stage.name} has not been timed: only its name chooses it")
 
 
 def _require_deterministic(stage: Stage, deterministic: bool) -> None:

@@ -76,6 +76,7 @@ class _StageTable:
             needs=self._names("needs"),
             options=self._options(),
             deterministic=self._flag("deterministic", otherwise=True),
+            timed=self._flag("timed", otherwise=True),
         )
         known = {"arch", *Stage.__dataclass_fields__} - {"name", "path", "only_arch"}
         unknown = [key for key in self._table if key not in known]

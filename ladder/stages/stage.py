@@ -51,6 +51,8 @@ class Stage:
     only_arch: str | None = None
     #: Whether its outputs are bit-identical for every order of blocks and warps.
     deterministic: bool = True
+    #: Whether its speed on a GPU has been measured: without that, only its name chooses it.
+    timed: bool = True
 
     @property
     def is_variant(self) -> bool:

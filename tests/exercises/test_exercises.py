@@ -57,7 +57,7 @@ def without_markers(text: str) -> str:
 
 #: How many exercises each step of a ladder has at least, all rungs of its number together, like v6 to v6e.
 LEAST = {
-    **dict.fromkeys([*(f"v{n}" for n in range(1, 11)), *(f"b{n}" for n in range(1, 5)), "h1", "h6"], 3),
+    **dict.fromkeys([*(f"v{n}" for n in range(1, 11)), *(f"b{n}" for n in range(1, 6)), "h1", "h6"], 3),
     **dict.fromkeys([f"d{n}" for n in range(1, 6)], 4),
 }
 

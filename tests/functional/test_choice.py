@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from ladder.errors import UnsupportedProblem
 from ladder.functional.runs import highest
 from ladder.operations import BackwardProblem, DecodingProblem, Problem
+from ladder.stages import discover, root
 
 HEAD_DIMS = (64, 128, 256)
 WINDOW = (9, 0)
@@ -45,6 +48,25 @@ def test_attention(has: dict[str, Any], forward: str, backward: str, head_dim: i
         assert highest(Problem(*sizes, dtype=dtype, **has)).name == forward
     if head_dim < 256:
         assert highest(BackwardProblem(*sizes, dtype=dtype, **has)).name == backward
+
+
+def test_a_rung_that_has_not_been_timed_is_chosen_by_name_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With d = 512, which no other rung takes."""
+    rung = tmp_path / "mine"
+    rung.mkdir()
+    (rung / "kernel.cu").touch()
+    toml = (root() / "v12c_end_aligned" / "stage.toml").read_text()
+    toml = re.sub("head_dims = .*", "head_dims = [512]", toml)
+    monkeypatch.setenv("LADDER_STAGES", str(rung))
+    problem = Problem(1, 2, 100, 100, 512, dtype="f16")
+    (rung / "stage.toml").write_text(toml)
+    assert highest(problem).name == "mine"
+    (rung / "stage.toml").write_text("timed = false\n" + toml)
+    with pytest.raises(UnsupportedProblem, match="mine has not been timed"):
+        highest(problem)
+    assert discover()["mine"].suits(problem)
 
 
 def test_deterministic_gradients() -> None:

@@ -73,6 +73,7 @@ def test_a_single_stage_folder_can_be_named_itself(folder, monkeypatch):
         (GOOD.replace("BR =", "br ="), "", "option br"),
         (GOOD.replace("[64, 128]", "64"), "", "BR = 64.*list of values"),
         ('colour = "red"\n' + GOOD, "", "unknown key colour"),
+        ("timed = 1\n" + GOOD, "", "timed = 1; it must be true or false"),
         (GOOD.replace("title", 'before = "nowhere"\ntitle'), "", "'nowhere' is no stage"),
         (GOOD.replace("title", 'before = "bad"\ntitle'), "", "circle"),
     ],

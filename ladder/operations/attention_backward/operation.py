@@ -41,7 +41,10 @@ class AttentionBackward(Attention):
     default_problem = _of(shapes.DEFAULT_PROBLEM)
     default_gpu_problem = _of(shapes.DEFAULT_GPU_PROBLEM)
     #: No rung has gradients of values whose head dim is not the keys'.
-    check_problems = tuple(_of(one) for one in shapes.CHECK_PROBLEMS if one.value_dim == one.head_dim)
+    check_problems = (
+        *(_of(one) for one in shapes.CHECK_PROBLEMS if one.value_dim == one.head_dim),
+        BackwardProblem(1, 1, 130, 150, 128),  # some rungs take d = 128 alone
+    )
     calibration_problems = tuple(map(_of, shapes.CALIBRATION_PROBLEMS))
     bench_problems = tuple(
         BackwardProblem(batch, 16, n, n, d, dtype="bf16", is_causal=is_causal)
