@@ -30,9 +30,9 @@ from ladder.plots import access_picture
 # ## Tensor cores, and their fragments
 #
 # One `mma` instruction multiplies a 16x16 tile A by a 16x8 tile B and adds the product to a 16x8 tile of sums. The
-# operands are spread over the registers of the 32 lanes, in *fragments*. `ldmatrix` loads them from shared memory:
-# lanes 0 to 7 give the addresses of the eight rows (16 bytes each) of a first 8x8 tile, lanes 8 to 15 those of a
-# second one, and so on, and each lane *receives* what its fragment needs. Which lane receives which element?
+# operands are spread over the registers of the 32 lanes, in *fragments*. `ldmatrix` loads them from shared memory.
+# Lanes 0 to 7 give the addresses of the eight rows (16 bytes each) of a first 8x8 tile, lanes 8 to 15 those of a
+# second one, and so on. Each lane *receives* what its fragment needs. Which lane receives which element?
 #
 # The emulator shows it: the tile holds its own element numbers, and each lane reports what it received. For A the
 # second 8x8 tile is the one below the first. For B it is the one beside the first: rows of K are keys, and the two
@@ -86,12 +86,13 @@ lessons.source("v2_warp_mma", "const float (&left)[4] = s_rmem[k / 8]", "mma_m16
 # %% [markdown]
 # ## WMMA, and sums in fp16
 #
-# CUDA C++ has a second way to the tensor cores, without PTX: `nvcuda::wmma`. Its fragments are opaque. They are loaded,
-# multiplied and stored as a whole, and no program may rely on which lane holds which element. So S cannot become the
-# operand A of the next product in registers: it has to go through shared memory. That is why v2 uses `mma.sync`.
+# CUDA C++ has a second way to the tensor cores, without PTX: `nvcuda::wmma`. Its fragments are opaque. They are
+# loaded, multiplied and stored as a whole, and no program may rely on which lane holds which element. So S cannot
+# become the operand A of the next product in registers: it has to go through shared memory. That is why v2 uses
+# `mma.sync`.
 #
-# Both ways can also add up in fp16. This kernel is one product of 16 x 16, 1024 deep, with WMMA, once with each kind of
-# sum:
+# Both ways can also add up in fp16. This kernel is one product of 16 x 16, 1024 deep, with WMMA, once with each kind
+# of sum:
 
 # %% language="cuda"
 # #include <cmath>
@@ -198,5 +199,5 @@ lessons.times(rungs)
 # **The bottleneck that the next rung removes:** bank conflicts, without a byte of padding.
 #
 # **Practise:** the exercises of this rung begin with `v2_`. **Read on:** the rung's
-# [README](../stages/v2_warp_mma/README.md). **Next:** [03, the swizzle](03_v3_swizzle.ipynb). Run this lesson
-# [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/02_v2_warp_mma.ipynb).
+# [README](../stages/v2_warp_mma/README.md). **Next:** [03, the swizzle](03_v3_swizzle.ipynb). Run this lesson [on
+# Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/02_v2_warp_mma.ipynb).

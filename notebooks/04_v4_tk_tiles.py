@@ -74,8 +74,8 @@ gallery.fragments()
 #
 # ## Predict
 #
-# v3 and v4 store only K and V to shared memory, 16 bytes per lane and so 512 bytes per instruction, at $d = 64$ in
-# tiles of 48 keys; those past the end are stored as zeros. But v3 does so for each 64 queries. One block does 256
+# v3 and v4 store only K and V to shared memory: 16 bytes per lane, 512 bytes per instruction. At $d = 64$ a tile has
+# 48 keys, and those past the end are stored as zeros. In v3 a block of 64 queries does this, in v4 a block of 256
 # queries of a head. How many shared-memory *store* instructions does v4 execute on the problem $B = 1$, $H = 3$, $N =
 # 192$, $M = 200$, $d = 64$?
 
@@ -106,8 +106,7 @@ gallery.costs(["v3_swizzle", "v4_tk_tiles"], problem)
 # ## Sixteen warps on the same tiles
 #
 # S, P and O of 16 rows fit into 128 registers per thread if the tile of keys is small enough. So a block has sixteen
-# warps, the *workers*, and reads K and V once for
-# 256 queries, where v3 reads them for each 64:
+# warps, the *workers*, and reads K and V once for 256 queries, where v3 reads them for each 64:
 
 # %%
 lessons.source(
@@ -164,5 +163,6 @@ lessons.source(
 # **The bottleneck that the next rung removes:** while a tile is being loaded, no warp computes.
 #
 # **Practise:** the exercises of this rung begin with `v4_`. **Read on:** the rung's
-# [README](../stages/v4_tk_tiles/README.md). **Next:** [05, copies under the products](05_v5_async.ipynb). Run this lesson
-# [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/04_v4_tk_tiles.ipynb).
+# [README](../stages/v4_tk_tiles/README.md). **Next:** [05, copies under the products](05_v5_async.ipynb). Run this
+# lesson [on
+# Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/04_v4_tk_tiles.ipynb).

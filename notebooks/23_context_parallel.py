@@ -225,7 +225,7 @@ for name, module in SCHEDULES.items():
     print(f"{name:11} forward {forward / 2**20:6,.0f} MiB, backward {backward / 2**20:6,.0f} MiB")
 
 # %% [markdown]
-# In the backward pass the ring sends K and V once more, and with them the sums of dK and dV, which are fp32 and so
+# In the backward pass the ring sends K and V once more. With them go the sums of dK and dV. They are fp32, so they are
 # twice as large.
 #
 # `r4_ulysses` exchanges heads instead: after an all-to-all each rank has all rows of H / R heads, and computes as one

@@ -50,8 +50,8 @@ def counted(stage: str, problem: DecodingProblem) -> dict[str, int]:
 #
 # ## 2. A handful of blocks
 #
-# In the other ladders a block has the queries of one head. Now there is one query. One sequence has 32 heads and 131,072
-# keys. How many blocks read them, on a GPU with 132 multiprocessors?
+# In the other ladders a block has the queries of one head. Now there is one query. One sequence has 32 heads and
+# 131,072 keys. How many blocks read them, on a GPU with 132 multiprocessors?
 
 # %%
 blocks_that_read = None
@@ -92,8 +92,8 @@ axes.set_title(f"{HEADS} heads, {STEPS} steps of keys, {SLOTS} slots", loc="left
 figure
 
 # %% [markdown]
-# The time jumps up where a new wave begins. d1's host code searches for the fewest splits among the best. The emulator's virtual GPU has
-# 108 multiprocessors; this is what the rule chooses there:
+# The time jumps up where a new wave begins. d1's host code searches for the fewest splits among the best. The
+# emulator's virtual GPU has 108 multiprocessors; this is what the rule chooses there:
 
 # %%
 chosen = {}
@@ -108,9 +108,10 @@ pd.DataFrame(chosen).T
 # %% [markdown]
 # ## 4. d2: a group in one tile
 #
-# A tile of the tensor cores has 16 rows, and one query fills one of them. In grouped-query attention several query heads share their
-# keys. d1 has a block for each of them, and each block reads the keys. d2 puts the queries of all heads of a group into the rows of one
-# tile. A sequence has 512 keys, 16 query heads and 2 key heads. How many times as many sectors of K and V does d1 read?
+# A tile of the tensor cores has 16 rows, and one query fills one of them. In grouped-query attention several query
+# heads share their keys. d1 has a block for each of them, and each block reads the keys. d2 puts the queries of all
+# heads of a group into the rows of one tile. A sequence has 512 keys, 16 query heads and 2 key heads. How many times
+# as many sectors of K and V does d1 read?
 
 # %%
 times_as_many_sectors = None
@@ -161,8 +162,8 @@ pd.DataFrame(pages).T
 # %% [markdown]
 # The table is the only additional read: a warp reads 32 entries at a time, one per lane.
 #
-# The rows beyond a sequence's last key may hold anything, NaN for example. Their weights are 0, and $0 \cdot \mathrm{NaN} = \mathrm{NaN}$:
-# hiding them in S is not enough. So they are loaded as zeros.
+# The rows beyond a sequence's last key may hold anything, NaN for example. Their weights are 0, and $0 \cdot
+# \mathrm{NaN} = \mathrm{NaN}$: hiding them in S is not enough. So they are loaded as zeros.
 
 # %%
 # %exercise d3_page
@@ -170,8 +171,8 @@ pd.DataFrame(pages).T
 # %% [markdown]
 # ## 6. d4: one launch, and the same bits in any batch
 #
-# The number of splits depends on the batch. So does the order of additions, and with it the last bits: a sequence alone and
-# the same one in a batch differ.
+# The number of splits depends on the batch. So does the order of additions, and with it the last bits: a sequence
+# alone and the same one in a batch differ.
 
 # %%
 some = (2100, 1300, 40, 250, 90, 7, 333, 520, 64, 111, 12, 700)
@@ -228,9 +229,9 @@ pd.DataFrame(windows).T
 # %% [markdown]
 # ## 8. d6: a cache of 8 bits
 #
-# Decoding takes as long as reading the cache, and half the bytes are read in half the time. In *e4m3* an element has 8 bits, and
-# the largest number is 448. So each key head has a factor for its keys and one for its values. Whoever writes the cache
-# divides by it. Here the keys of the second head are 30 times as large as those of the first:
+# Decoding takes as long as reading the cache, and half the bytes are read in half the time. In *e4m3* an element has 8
+# bits, and the largest number is 448. So each key head has a factor for its keys and one for its values. Whoever
+# writes the cache divides by it. Here the keys of the second head are 30 times as large as those of the first:
 
 # %%
 keys = torch.randn(1, 2, 512, 64) * torch.tensor([1.0, 30.0])[:, None, None]
@@ -256,9 +257,9 @@ pd.DataFrame(counts).loc[["global_sectors_ld", "ldmatrix_instructions", "mma_ins
 # %exercise d6_scale
 
 # %% [markdown]
-# `ldmatrix` moves 16 bits at a time, here two elements. So a lane receives other columns than the tensor core expects of
-# it. For K that does not matter: Q is loaded in the same order, and the sum over d has the same terms. V needs one byte
-# permutation per four elements.
+# `ldmatrix` moves 16 bits at a time, here two elements. So a lane receives other columns than the tensor core expects
+# of it. For K that does not matter: Q is loaded in the same order, and the sum over d has the same terms. V needs one
+# byte permutation per four elements.
 
 # %%
 # %exercise d6_columns
@@ -280,11 +281,11 @@ pd.DataFrame(counts).loc[["global_sectors_ld", "ldmatrix_instructions", "mma_ins
 # | d6 | 112 µs | 98 µs | 50 µs |
 # | torch cuDNN | 179 µs | 181 µs | |
 #
-# Splits help where there are few blocks. A group in one tile helps everywhere except in the skewed batch. There d4 is six
-# times as fast as d3. A cache of 8 bits makes it 1.5 to 1.9 times as fast again.
+# Splits help where there are few blocks. A group in one tile helps everywhere except in the skewed batch. There d4 is
+# six times as fast as d3. A cache of 8 bits makes it 1.5 to 1.9 times as fast again.
 #
-# **What is left:** for 32 x 4,096 keys d4 takes 5% longer than d3. Between two work items a block issues no loads. d6 does
-# not wait for memory any more, but for its own products.
+# **What is left:** for 32 x 4,096 keys d4 takes 5% longer than d3. Between two work items a block issues no loads. d6
+# does not wait for memory any more. It waits for its own products.
 #
 # ## 10. A model that writes
 #
@@ -321,10 +322,9 @@ at_once, _ = ladder.attention(
 print(f"{TOKENS} tokens, largest difference {float((torch.cat(written, 2) - at_once).abs().max()):.5f}")
 
 # %% [markdown]
-# A draft model proposes several tokens at once; then up to 8 queries are checked together, with `is_causal=True`: they are the last tokens
-# of their sequence, so the mask is aligned to the lower right.
+# A draft model proposes several tokens at once; then up to 8 queries are checked together, with `is_causal=True`: they
+# are the last tokens of their sequence, so the mask is aligned to the lower right.
 #
 # **Read on:** the READMEs of `d1_split_kv` to `d6_fp8_cache`, and [docs/python.md](../docs/python.md) for
-# `ladder.decode_attention`. **Next:** [26, one softmax in three languages](26_three_languages.ipynb).
-# Run this lesson
+# `ladder.decode_attention`. **Next:** [26, one softmax in three languages](26_three_languages.ipynb). Run this lesson
 # [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/25_decoding.ipynb).
