@@ -19,6 +19,7 @@ from ladder.emulator import virtual_gpus
 from ladder.errors import UnsupportedProblem
 from ladder.stages import DEFAULT_ARCH
 from ladder.torch import memory, on_host, profiling
+from ladder.torch.build_lock import BuildLock
 from ladder.torch.device_library import HEADERS
 
 #: What torch says of a build for CUDA 13.0, the version of the emulated runtime.
@@ -303,6 +304,7 @@ def _complete_extensions() -> None:
                 raise missing_function(missing[1]) from error
             raise
 
+    cpp_extension.FileBaton = BuildLock  # type: ignore[assignment,misc]
     cpp_extension.include_paths = with_own
     cpp_extension._import_module_from_library = explained
 

@@ -20,6 +20,7 @@ RIGHT = (
     "training",
     "kernel_bench",
     "streams",
+    "seeds",
     "transpose",
 )
 

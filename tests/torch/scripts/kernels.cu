@@ -1,5 +1,8 @@
 // One extension for the scripts of this folder: what torch's extensions commonly use, in one build.
 #include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
+#include <ATen/cuda/CUDAGraphsUtils.cuh>
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/extension.h>
 
@@ -40,6 +43,10 @@ __global__ void transpose_kernel(const float *x, float *y) {
   tile[threadIdx.y][threadIdx.x] = x[threadIdx.y * 32 + threadIdx.x];
   __syncthreads();
   y[threadIdx.y * 32 + threadIdx.x] = tile[threadIdx.x][threadIdx.y];
+}
+
+__global__ void unpack_kernel(at::PhiloxCudaState philox, int64_t *seed) {
+  *seed = int64_t(std::get<0>(at::cuda::philox::unpack(philox)));
 }
 
 __global__ void accumulate_kernel(const float *x, float *y) { y[threadIdx.x] += x[threadIdx.x]; }
@@ -86,6 +93,39 @@ torch::Tensor accumulated(torch::Tensor x) {
   return y;
 }
 
+/// Another stream adds x to y after this one has set y to 1.
+torch::Tensor accumulated_beside(torch::Tensor x) {
+  const at::cuda::CUDAStream side = at::cuda::getStreamFromPool();
+  torch::Tensor y = torch::ones_like(x);
+  at::cuda::CUDAEvent set, added(cudaEventDefault);
+  set.record();
+  {
+    const at::cuda::CUDAStreamGuard guard(side);
+    set.block(side);
+    accumulate_kernel<<<1, x.numel(), 0, side>>>(x.data_ptr<float>(), y.data_ptr<float>());
+    added.record(side);
+    y.record_stream(side);
+  }
+  added.block(at::cuda::getCurrentCUDAStream());
+  added.synchronize();
+  TORCH_CHECK(added.query());
+  return y;
+}
+
+/// The seed with which a kernel would draw.
+torch::Tensor drawn_seed() {
+  auto *const generator = at::get_generator_or_default<at::CUDAGeneratorImpl>(
+      std::nullopt, at::cuda::detail::getDefaultCUDAGenerator());
+  at::PhiloxCudaState state;
+  {
+    const std::lock_guard<std::mutex> lock(generator->mutex_);
+    state = generator->philox_cuda_state(4);
+  }
+  torch::Tensor seed = torch::empty({1}, torch::device(torch::kCUDA).dtype(torch::kInt64));
+  unpack_kernel<<<1, 1>>>(state, seed.data_ptr<int64_t>());
+  return seed;
+}
+
 /// Launches as many threads as it is told, on as many elements.
 torch::Tensor out_of_bounds(torch::Tensor x, int64_t threads) {
   accumulate_kernel<<<1, threads>>>(x.data_ptr<float>(), x.data_ptr<float>());
@@ -103,6 +143,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("racy", &racy);
   m.def("transpose", &transpose);
   m.def("accumulated", &accumulated);
+  m.def("accumulated_beside", &accumulated_beside);
+  m.def("drawn_seed", &drawn_seed);
   m.def("out_of_bounds", &out_of_bounds);
   m.def("crash", &crash);
   m.def("multiprocessors", &multiprocessors);

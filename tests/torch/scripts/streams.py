@@ -14,4 +14,5 @@ end.record()
 torch.cuda.synchronize()
 assert begin.elapsed_time(end) > 0 and torch.cuda.current_stream().cuda_stream == 0
 assert y.sum().item() == 512
+assert kernels.accumulated_beside(x).sum().item() == 512
 print("right")

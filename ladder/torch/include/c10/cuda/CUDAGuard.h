@@ -1,6 +1,7 @@
 #pragma once
 
 #include <c10/core/DeviceGuard.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h> // torch's own
 #include <c10/cuda/CUDAStream.h>
 
 #include <optional>
