@@ -156,7 +156,7 @@ for rung in ("b4f_halves", "b4g_wide_adds"):
 # dP takes the registers of S:
 
 # %%
-lessons.source("b5_early_dv", "__device__ void compute_ds() {", "smem.ds_full[turn.buffer].arrive();")
+lessons.source("b5_early_dv", "__device__ void compute_ds() {", "store(smem.ds[turn.buffer], ds_16, key);")
 
 # %% [markdown]
 # ## b5b: store warps

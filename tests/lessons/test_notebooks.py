@@ -202,8 +202,8 @@ def test_large_answers_stand_nowhere_below_their_question(name: str) -> None:
 
 
 def gap_lines(exercise: Exercise) -> list[str]:
-    """The solution's lines that occur once in the rung's file, neither in the skeleton nor in a rung of an
-    earlier lesson.
+    """The solution's lines that occur once in the rung's file, neither in the skeleton nor in a rung before
+    it.
     """
     lines = [line.strip() for line in exercise.sources(solved=True)[exercise.gap.file].splitlines()]
     begin = next(place for place, line in enumerate(lines) if line.startswith(BEGIN))
@@ -216,9 +216,9 @@ def gap_lines(exercise: Exercise) -> list[str]:
 
 @functools.cache
 def texts_before(rung: str, file: str) -> str:
-    """This file of all rungs of earlier lessons."""
-    places = lessons_of_rungs()
-    before = [other for other, place in places.items() if place < places[rung]]
+    """This file of all rungs that lessons show before this one."""
+    order = [*lessons_of_rungs()]
+    before = order[: order.index(rung)]
     ladder = discover()
     sources = [ladder[other].source(file) for other in before]
     return "\n".join(source.read_text(encoding="utf-8") for source in sources if source.is_file())
