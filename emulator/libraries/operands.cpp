@@ -62,6 +62,7 @@ Outcome guarded(const char *name, const std::function<void()> &body) {
 void run_on(const char *name, cudaStream_t stream, const std::function<void()> &body) {
   const runtime::StreamId id = runtime::stream_id(stream);
   runtime::refuse_captured(id);
+  runtime::PendingWork::instance().wait_for(stream);
   const runtime::OnStream on_stream(id);
   const auto used = Device::instance().use_memory();
   if (Checking *const checking = Checking::active())

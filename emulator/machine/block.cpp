@@ -20,8 +20,8 @@ constexpr std::uint64_t kSlice = 16384;
 
 /// Ends messages about loops that may be endless.
 constexpr char kEndless[] =
-    ". Is a loop endless, or does it wait for a kernel of another stream? (Kernels run one "
-    "after the other here; LADDER_WARP_INSTRUCTION_LIMIT raises the limit.)";
+    ". Is a loop endless, or does it wait for a kernel of another stream? (In Python, kernels run "
+    "one after the other; LADDER_WARP_INSTRUCTION_LIMIT raises the limit.)";
 
 std::uint32_t launch_registers(const LaunchContext &launch) {
   const Code &code = *launch.code;

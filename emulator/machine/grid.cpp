@@ -22,6 +22,8 @@ constexpr auto kTick = std::chrono::milliseconds(100);
 constexpr std::uint64_t kIdleShare = 32;
 /// With fewer polling rounds nothing can be concluded: lanes that wait at joins may still be released.
 constexpr std::uint64_t kFewRounds = 256;
+/// So often each block may poll before the grid is suspended; most lanes at joins are released before.
+constexpr std::uint64_t kStallRounds = 80;
 
 [[noreturn]] void refuse(const LaunchContext &launch, const std::string &why) {
   FaultError error(FaultKind::launch, why);
@@ -86,36 +88,44 @@ std::uint64_t end_of(std::uint64_t total) {
   return first ? std::min(first, total) : total;
 }
 
-/// A launch in progress.
+unsigned threads_for(const LaunchOptions &options, std::uint64_t clusters) {
+  if (Liberties::current().backwards)
+    return 1; // makes the order of blocks the same on every host
+  const unsigned threads = options.threads ? options.threads : std::thread::hardware_concurrency();
+  return unsigned(std::min<std::uint64_t>(std::max(1u, threads), clusters));
+}
+
+} // namespace
+
 class GridRun {
 public:
   GridRun(LaunchContext &launch, const LaunchOptions &options)
       : launch_(launch), options_(options), total_(end_of(launch.grid.count() / launch.cluster.count())),
         limit_(std::max<std::uint64_t>(1, resident_limit(launch) / launch.cluster.count())),
         room_(std::max<std::uint64_t>(1, resident_with_shared_memory(launch) / launch.cluster.count())),
-        next_(first_of(total_)) {}
+        next_(first_of(total_)), resident_(threads_for(options, total_)),
+        counters_(resident_.size(), Counters(launch.code->instructions.size())),
+        idle_since_(resident_.size()) {}
 
-  Counters run() {
-    unsigned threads =
-        options_.threads ? options_.threads : std::max(1u, std::thread::hardware_concurrency());
-    if (Liberties::current().backwards)
-      threads = 1; // makes the order of blocks the same on every host
-    threads = unsigned(std::min<std::uint64_t>(threads, total_));
-    std::vector<Counters> counters(threads, Counters(launch_.code->instructions.size()));
+  bool run(Patience patience) {
+    if (patience == Patience::look && !look())
+      return false;
+    patience_ = patience == Patience::look ? Patience::stall : patience;
+    stalled_ = false;
+    std::ranges::fill(idle_since_, kBusy);
     next_tick_ = std::chrono::steady_clock::now() + kTick;
     launch_.on_round = [this] { tick(); };
 
     std::vector<std::jthread> workers;
-    idle_since_ = std::vector<std::atomic<std::uint64_t>>(threads);
-    running_ = threads - 1;
-    for (unsigned i = 1; i < threads; ++i)
-      workers.emplace_back([this, &counters, i] {
-        work(counters[i], i);
+    running_ = unsigned(resident_.size()) - 1;
+    for (unsigned i = 1; i < resident_.size(); ++i)
+      workers.emplace_back([this, i] {
+        work(i);
         const std::lock_guard lock(mutex_);
         --running_;
         done_.notify_one();
       });
-    work(counters[0], 0);
+    work(0);
     for (std::unique_lock lock(mutex_); running_ > 0;)
       if (done_.wait_for(lock, kTick) == std::cv_status::timeout) {
         lock.unlock();
@@ -127,9 +137,18 @@ public:
       std::rethrow_exception(other_error_);
     if (fault_)
       throw *fault_;
-    for (unsigned i = 1; i < threads; ++i)
-      counters[0] += counters[i];
-    return std::move(counters[0]);
+    return !stalled_;
+  }
+
+  FaultError endless_wait() const {
+    const auto waiting = std::ranges::find_if(resident_, [](const auto &some) { return !some.empty(); });
+    return waiting->back().cluster->block(0).endless_wait();
+  }
+
+  Counters take_counters() {
+    for (std::size_t i = 1; i < counters_.size(); ++i)
+      counters_[0] += counters_[i];
+    return std::move(counters_[0]);
   }
 
 private:
@@ -137,6 +156,27 @@ private:
     std::uint64_t index;
     std::unique_ptr<Cluster> cluster;
   };
+
+  /// Lets each block in progress run once, on this thread. Returns whether one has done more than poll.
+  bool look() {
+    const std::uint64_t before = launch_.progress.load();
+    for (auto &some : resident_)
+      for (std::size_t left = some.size(); left > 0; --left) {
+        try {
+          if (some.front().cluster->run() == Block::State::finished)
+            return true; // it is taken from the queue when it runs next
+        } catch (FaultError &error) {
+          take(some.front().index, error);
+          some.pop_front();
+          return true;
+        }
+        some.push_back(std::move(some.front()));
+        some.pop_front();
+        if (launch_.progress.load() != before)
+          return true;
+      }
+    return false;
+  }
 
   std::unique_ptr<Cluster> make_cluster(std::uint64_t turn, Counters &counters, bool launching) {
     const std::uint64_t index = Liberties::current().backwards ? total_ - 1 - turn : turn;
@@ -146,17 +186,17 @@ private:
   /// Takes clusters (mostly of one block) in order. A cluster that spins goes to the back of this thread's
   /// queue, and another one starts, since the first may be waiting for it. When every second cluster is
   /// interrupted, the next one starts and goes first.
-  void work(Counters &counters, unsigned worker) {
-    run_clusters(counters, worker);
+  void work(unsigned worker) {
+    run_clusters(counters_[worker], worker);
     idle_since_[worker] = kDone;
   }
 
   void run_clusters(Counters &counters, unsigned worker) {
-    std::deque<Resident> resident;
+    std::deque<Resident> &resident = resident_[worker];
     IdleTime idle;
-    bool start_one = true;
+    bool start_one = false;
     try {
-      for (;;) {
+      while (!stalled_) {
         if (start_one || resident.empty()) {
           if (next_.load() < total_) {
             idle_since_[worker] = kBusy; // before another worker can see that no block is left to start
@@ -189,15 +229,16 @@ private:
             resident.push_back(std::move(current));
             if (launch_.observer && resident.size() == room_ && next_.load() < total_)
               report_waiting(resident.back().cluster->block(0));
-            if (waits_forever(worker, idle, resident.size()))
-              throw resident.back().cluster->block(0).endless_wait();
-            std::this_thread::yield();
+            if (only_polls(worker, idle, resident.size())) {
+              if (patience_ == Patience::endless_loop)
+                throw resident.back().cluster->block(0).endless_wait();
+              stalled_ = true;
+            }
+            if (idle.rounds % resident.size() == 0)
+              std::this_thread::yield();
           }
         } catch (FaultError &error) {
-          if (launch_.observer && launch_.observer->take_fault(error.fault))
-            lost_a_block_ = true;
-          else
-            record(current.index, error);
+          take(current.index, error);
         }
       }
     } catch (...) {
@@ -220,15 +261,23 @@ private:
     std::uint64_t progress = 0, rounds = 0;
   };
 
-  /// True if all blocks have only polled for a long time: every worker has polled its `resident` blocks many
-  /// times since the launch last progressed. A worker inside a long round, or not scheduled by the host, has
-  /// not.
-  bool waits_forever(unsigned worker, IdleTime &idle, std::size_t resident) {
+  /// The rounds of a worker's `resident` blocks that end its patience.
+  std::uint64_t most_rounds(std::size_t resident) const {
+    if (patience_ == Patience::stall)
+      return kStallRounds * resident;
+    if (!launch_.warp_instruction_limit)
+      return std::numeric_limits<std::uint64_t>::max();
+    return std::max(launch_.warp_instruction_limit / kIdleShare / kPollSlice, kFewRounds * resident);
+  }
+
+  /// True if all blocks have only polled for as long as the patience lasts: every worker has polled its
+  /// `resident` blocks so often since the launch last progressed. A worker inside a long round, or not
+  /// scheduled by the host, has not.
+  bool only_polls(unsigned worker, IdleTime &idle, std::size_t resident) {
     const std::uint64_t progress = launch_.progress.load();
     if (idle.progress != progress)
       idle = {progress, 0};
-    const std::uint64_t most = launch_.warp_instruction_limit / kIdleShare / kPollSlice;
-    if (!launch_.warp_instruction_limit || ++idle.rounds <= std::max(most, kFewRounds * resident))
+    if (++idle.rounds <= most_rounds(resident))
       return false;
     idle_since_[worker] = kFirst + progress;
     return std::ranges::all_of(idle_since_, [&](const std::atomic<std::uint64_t> &since) {
@@ -238,7 +287,11 @@ private:
   }
 
   /// Keeps the fault of the lowest block, so that reports do not depend on the number of threads.
-  void record(std::uint64_t index, const FaultError &error) {
+  void take(std::uint64_t index, const FaultError &error) {
+    if (launch_.observer && launch_.observer->take_fault(error.fault)) {
+      lost_a_block_ = true;
+      return;
+    }
     const std::lock_guard lock(mutex_);
     if (index < faulted_.load() || !fault_) {
       fault_ = error;
@@ -259,12 +312,16 @@ private:
   static constexpr std::uint64_t kNoFault = std::numeric_limits<std::uint64_t>::max();
 
   LaunchContext &launch_;
-  const LaunchOptions &options_;
+  const LaunchOptions options_;
   const std::uint64_t total_, limit_, room_;
   std::atomic<std::uint64_t> next_, finished_{0}, faulted_{kNoFault};
   /// By worker: kFirst + the launch's progress since which it has only polled, kBusy, or kDone.
   static constexpr std::uint64_t kBusy = 0, kDone = 1, kFirst = 2;
+  std::vector<std::deque<Resident>> resident_; ///< by worker: the blocks in progress
+  std::vector<Counters> counters_;             ///< by worker
   std::vector<std::atomic<std::uint64_t>> idle_since_;
+  Patience patience_ = Patience::endless_loop;
+  std::atomic<bool> stalled_{false};
   std::atomic<bool> lost_a_block_{false}; ///< to a fault that the observer took
   std::mutex mutex_;
   std::condition_variable done_;
@@ -273,8 +330,6 @@ private:
   std::exception_ptr other_error_;
   std::chrono::steady_clock::time_point next_tick_;
 };
-
-} // namespace
 
 Liberties &Liberties::current() {
   static Liberties liberties;
@@ -290,9 +345,17 @@ int multiprocessors_of(const VirtualGpu &gpu) {
                                                          : gpu.multiprocessors;
 }
 
-Counters run_grid(LaunchContext &launch, const LaunchOptions &options) {
+Grid::Grid(LaunchContext &launch, const LaunchOptions &options) {
   check_launch(launch);
-  return GridRun(launch, options).run();
+  run_ = std::make_unique<GridRun>(launch, options);
 }
+
+Grid::~Grid() = default;
+
+bool Grid::run(Patience patience) { return run_->run(patience); }
+
+FaultError Grid::endless_wait() const { return run_->endless_wait(); }
+
+Counters Grid::take_counters() { return run_->take_counters(); }
 
 } // namespace ladder::machine

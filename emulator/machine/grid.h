@@ -3,7 +3,9 @@
 
 #include "machine/cluster.h"
 
+#include <cstdint>
 #include <functional>
+#include <memory>
 
 namespace ladder::machine {
 
@@ -14,8 +16,33 @@ struct LaunchOptions {
   std::function<bool(std::uint64_t done, std::uint64_t total)> on_tick;
 };
 
-/// Checks the launch against the GPU's limits and runs it to the end. Counters are merged in block order and
-/// do not depend on the number of threads. Throws FaultError (of the lowest block that faulted).
-Counters run_grid(LaunchContext &launch, const LaunchOptions &options);
+/// How long all blocks of a grid may only poll, without anything that changes, before a run of it ends.
+enum class Patience {
+  endless_loop, ///< until it must be a deadlock, which is a fault
+  stall,        ///< until only something outside the grid can release them
+  look,         ///< until each block has polled again
+};
+
+class GridRun;
+
+/// A grid in progress. It must not outlive its launch.
+class Grid {
+public:
+  /// Checks the launch against the GPU's limits. Throws FaultError.
+  Grid(LaunchContext &launch, const LaunchOptions &options);
+  ~Grid();
+  Grid(const Grid &) = delete;
+
+  /// Starts or continues the blocks. Returns whether all have exited; if not, all that remain only poll.
+  /// Throws FaultError (of the lowest block that faulted).
+  bool run(Patience patience);
+  /// The fault of a grid that polls for a change that nothing can make.
+  FaultError endless_wait() const;
+  /// After the end: merged in block order, and independent of the number of threads.
+  Counters take_counters();
+
+private:
+  std::unique_ptr<GridRun> run_;
+};
 
 } // namespace ladder::machine

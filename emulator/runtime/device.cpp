@@ -1,11 +1,10 @@
 #include "runtime/device.h"
 
-#include "machine/grid.h"
 #include "runtime/checking.h"
 #include "runtime/crash.h"
+#include "runtime/launch_in_progress.h"
 #include "runtime/liberties.h"
 #include "runtime/occupancy.h"
-#include "runtime/stepper.h"
 
 #include <algorithm>
 #include <charconv>
@@ -50,27 +49,6 @@ const machine::VirtualGpu &gpu_from_environment() {
     known += (known.empty() ? "" : ", ") + std::string(gpu.arch);
   throw std::invalid_argument("LADDER_ARCH names the GPU '" + arch + "'; there are " + known);
 }
-
-/// The barrier memory of cooperative groups' grid.sync() (cooperative_groups/details/driver_abi.h); none if
-/// `memory` is nullptr.
-class GridWorkspace {
-public:
-  explicit GridWorkspace(machine::GlobalMemory *memory) : memory_(memory) {
-    if (memory_)
-      memory_->add(
-          {.begin = address(), .end = address() + sizeof words_, .writable = true, .name = "grid workspace"});
-  }
-  ~GridWorkspace() {
-    if (memory_)
-      memory_->remove(address());
-  }
-  GridWorkspace(const GridWorkspace &) = delete;
-  std::uint64_t address() const { return memory_ ? reinterpret_cast<std::uint64_t>(words_) : 0; }
-
-private:
-  machine::GlobalMemory *memory_;
-  alignas(64) std::uint32_t words_[16] = {};
-};
 
 } // namespace
 
@@ -169,63 +147,9 @@ void Device::check(const LaunchRequest &request) const {
   }
 }
 
-void Device::launch(const LaunchRequest &request) {
-  const std::lock_guard launching(launching_);
-  const auto used = use_memory();
+void Device::report_fault_of(const LaunchRequest &request, const std::function<void()> &body) {
   try {
-    check(request);
-    if (machine::Liberties::current().skips_kernels)
-      return;
-    machine::LaunchContext context;
-    context.code = request.code;
-    context.gpu = gpu_;
-    context.memory = &memory_;
-    context.heap = &heap_;
-    context.grid = request.grid;
-    context.block = request.block;
-    context.cluster = cluster_of(request);
-    context.has_explicit_clusters = context.cluster.count() > 1;
-    context.dynamic_shared_bytes = std::uint32_t(request.dynamic_shared_bytes);
-    context.params = request.params;
-    context.warp_instruction_limit = warp_instruction_limit_;
-    context.grid_id = ++launches_;
-    const GridWorkspace workspace(request.cooperative ? &memory_ : nullptr);
-    context.grid_workspace = workspace.address();
-    machine::LaunchOptions options;
-    options.threads = threads_;
-    options.on_tick = tick_;
-    std::unique_ptr<sanitizer::LaunchChecker> checker;
-    if (Checking *const checking = Checking::active()) {
-      checker = checking->watch(context);
-      options.threads = 1; // reports must be deterministic
-    }
-    if (stepper_) {
-      options.threads = 1; // the order of instructions must be the same each time
-      stepper_->begin(context);
-    }
-    machine::Counters counters = machine::run_grid(context, options);
-    if (stepper_)
-      stepper_->end();
-    if (checker)
-      Checking::active()->worked(*checker);
-
-    const std::lock_guard lock(state_);
-    if (logs_.empty() && !file_log_)
-      return;
-    LaunchRecord record;
-    record.mangled = request.code->kernel;
-    record.kernel = demangle(record.mangled);
-    record.grid = request.grid;
-    record.block = request.block;
-    record.static_shared_bytes = request.code->layout.static_shared_bytes;
-    record.dynamic_shared_bytes = request.dynamic_shared_bytes;
-    record.arch = gpu_->arch;
-    record.code = context.code;
-    record.counters = std::move(counters);
-    if (file_log_)
-      file_log_->add(record);
-    if (!logs_.empty())
-      logs_.back()->add(std::move(record));
+    body();
   } catch (machine::FaultError &error) {
     error.fault.kernel = demangle(error.fault.kernel.empty() ? request.code->kernel : error.fault.kernel);
     if (!is_refusal(error.fault))
@@ -235,6 +159,78 @@ void Device::launch(const LaunchRequest &request) {
     report(error.fault);
     throw;
   }
+}
+
+bool Device::suspends() const {
+  const std::lock_guard lock(state_);
+  return logs_.empty() && !stepper_;
+}
+
+void Device::launch(const LaunchRequest &request) {
+  const std::lock_guard launching(launching_);
+  const auto used = use_memory();
+  report_fault_of(request, [&] {
+    check(request);
+    if (machine::Liberties::current().skips_kernels)
+      return;
+    LaunchInProgress launch(*this, request, ++launches_);
+    run(launch, machine::Patience::endless_loop);
+  });
+}
+
+std::shared_ptr<LaunchInProgress> Device::launch_or_suspend(const LaunchRequest &request) {
+  const std::lock_guard launching(launching_);
+  const auto used = use_memory();
+  std::shared_ptr<LaunchInProgress> launch;
+  report_fault_of(request, [&] {
+    check(request);
+    launch = std::make_shared<LaunchInProgress>(*this, request, ++launches_);
+    if (run(*launch, machine::Patience::stall))
+      launch = nullptr;
+  });
+  return launch;
+}
+
+bool Device::resume(LaunchInProgress &launch) {
+  const std::lock_guard launching(launching_);
+  const auto used = use_memory();
+  bool ended = false;
+  report_fault_of(launch.request(), [&] { ended = run(launch, machine::Patience::look); });
+  return ended;
+}
+
+void Device::give_up(LaunchInProgress &launch) {
+  report_fault_of(launch.request(), [&] { throw launch.grid().endless_wait(); });
+  std::abort(); // not reached
+}
+
+bool Device::run(LaunchInProgress &launch, machine::Patience patience) {
+  if (!launch.grid().run(patience))
+    return false;
+  launch.end();
+  const std::lock_guard lock(state_);
+  if (!logs_.empty() || file_log_)
+    log(launch, launch.grid().take_counters());
+  return true;
+}
+
+/// The caller holds state_.
+void Device::log(const LaunchInProgress &launch, machine::Counters counters) {
+  const LaunchRequest &request = launch.request();
+  LaunchRecord record;
+  record.mangled = request.code->kernel;
+  record.kernel = demangle(record.mangled);
+  record.grid = request.grid;
+  record.block = request.block;
+  record.static_shared_bytes = request.code->layout.static_shared_bytes;
+  record.dynamic_shared_bytes = request.dynamic_shared_bytes;
+  record.arch = gpu_->arch;
+  record.code = launch.code();
+  record.counters = std::move(counters);
+  if (file_log_)
+    file_log_->add(record);
+  if (!logs_.empty())
+    logs_.back()->add(std::move(record));
 }
 
 machine::Liberties set_liberties(const machine::Liberties &liberties) {

@@ -1,12 +1,14 @@
 // The virtual device of the process: its GPU, memory, launches and errors.
 //
-// Work runs synchronously and in order: it is done when the call returns. There is one device.
+// A launch runs when it is called; one that waits for the host or for other work can be suspended. There is
+// one device.
 #pragma once
 
 #include "machine/block.h"
 #include "machine/fault.h"
 #include "machine/global_memory.h"
 #include "machine/gpu.h"
+#include "machine/grid.h"
 #include "runtime/launch_log.h"
 #include "runtime/visibility.h"
 
@@ -54,6 +56,7 @@ void forget_last_error();
 std::string after_failed_call();
 
 class Checking;
+class LaunchInProgress;
 class Stepper;
 
 class LADDER_API Device {
@@ -84,6 +87,15 @@ public:
   /// Runs a kernel to its end and logs it. Throws FaultError; any fault but a refusal (see is_refusal) breaks
   /// the device.
   void launch(const LaunchRequest &request);
+
+  /// Whether launches can be suspended: not those of a session or of a debugger, which read the results next.
+  bool suspends() const;
+  /// The same as launch, but returns early if the kernel waits for something outside it.
+  std::shared_ptr<LaunchInProgress> launch_or_suspend(const LaunchRequest &request);
+  /// Lets a suspended kernel look again. Returns whether it has ended.
+  bool resume(LaunchInProgress &launch);
+  /// Breaks the device: nothing can end this kernel.
+  [[noreturn]] void give_up(LaunchInProgress &launch);
 
   /// A launch that is refused before anything runs is harmless; any other fault breaks the device until a
   /// reset.
@@ -118,6 +130,10 @@ public:
 
   /// Launches are stepped through by this one; nullptr: by none.
   void set_stepper(Stepper *stepper) { stepper_ = stepper; }
+  Stepper *stepper() const { return stepper_; }
+  const std::function<bool(std::uint64_t, std::uint64_t)> &tick() const { return tick_; }
+  /// The blocks per cluster of a launch.
+  machine::Dim3 cluster_of(const LaunchRequest &request) const;
 
   /// Writes the log with all findings at the end of a checked process.
   void finish_checking();
@@ -129,7 +145,9 @@ private:
   Device(const Device &) = delete;
   void write_log_file();
   void check(const LaunchRequest &request) const;
-  machine::Dim3 cluster_of(const LaunchRequest &request) const;
+  bool run(LaunchInProgress &launch, machine::Patience patience);
+  void log(const LaunchInProgress &launch, machine::Counters counters);
+  void report_fault_of(const LaunchRequest &request, const std::function<void()> &body);
 
   const machine::VirtualGpu *gpu_ = nullptr;
   unsigned threads_ = 0;

@@ -72,6 +72,7 @@ cudaError_t cudaMalloc3DArray(cudaArray_t *array, const cudaChannelFormatDesc *f
 
 cudaError_t cudaFreeArray(cudaArray_t array) {
   return on_device([&] {
+    PendingWork::instance().wait_for_all();
     if (array)
       free_array(array);
     if (Checking *const checking = Checking::active())

@@ -115,6 +115,12 @@ void note_work(const char *name, const void *destination, const void *source, st
     checking->streams().host_waits(OnStream::current() ? OnStream::current() : kLegacyStream);
 }
 
+/// Calls without a stream are work of the legacy stream that the host waits for.
+void wait_without_stream() {
+  if (OnStream::current() == 0)
+    PendingWork::instance().wait_for(cudaStreamLegacy);
+}
+
 /// A box of rows: `width` bytes, `height` rows, `depth` slices.
 struct Box {
   std::size_t width, height, depth;
@@ -153,6 +159,7 @@ void copy_box(const Pitched &destination, const Pitched &source, const Box &box,
   const Direction direction = direction_of(kind);
   if (box.empty())
     return;
+  wait_without_stream();
   const auto used = Device::instance().use_memory();
   check_box(source, box, direction.source);
   check_box(destination, box, direction.destination);
@@ -170,6 +177,7 @@ void copy_box(const Pitched &destination, const Pitched &source, const Box &box,
 void fill_box(const Pitched &destination, int value, const Box &box) {
   if (box.empty())
     return;
+  wait_without_stream();
   const auto used = Device::instance().use_memory();
   check_box(destination, box, Side::device);
   for (std::size_t z = 0; z < box.depth; ++z)
@@ -193,6 +201,7 @@ void ladder::runtime::copy(void *destination, const void *source, std::size_t by
   const Direction direction = direction_of(kind);
   if (bytes == 0)
     return;
+  wait_without_stream();
   const auto used = Device::instance().use_memory();
   check_range(source, bytes, direction.source);
   check_range(destination, bytes, direction.destination);

@@ -305,6 +305,7 @@ cudaError_t cudaGetDeviceFlags(unsigned *flags) {
 cudaError_t cudaDeviceSynchronize() {
   return on_device([] {
     refuse_unsafe_call();
+    PendingWork::instance().wait_for_all();
     if (Checking *const checking = Checking::active())
       checking->streams().host_waits_for_all();
   });
@@ -312,6 +313,8 @@ cudaError_t cudaDeviceSynchronize() {
 
 cudaError_t cudaDeviceReset() {
   return query([] {
+    if (!Device::instance().broken())
+      PendingWork::instance().wait_for_all();
     Allocations::instance().free_all();
     if (Checking *const checking = Checking::active())
       checking->streams().host_waits_for_all();

@@ -157,6 +157,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     const std::lock_guard lock(instance->running);
     if (instance->flags & cudaGraphInstantiateFlagAutoFreeOnLaunch)
       free_memory(*instance->graph);
+    PendingWork::instance().wait_for(stream);
     instance->graph->run(id);
   });
 }

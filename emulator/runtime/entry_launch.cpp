@@ -30,7 +30,7 @@ void launch(const void *function, dim3 grid, dim3 block, void **arguments, size_
   if (change)
     change(work);
   if (!capture(id, [&]() -> Work { return work; }))
-    perform(work, id);
+    PendingWork::instance().issue(work, stream);
 }
 
 /// Records a launch's error: `<<<>>>` cannot return one.
@@ -98,6 +98,6 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void 
     const StreamId id = stream_id(stream);
     const HostWork work{function, data};
     if (!capture(id, [&]() -> Work { return work; }))
-      perform(work, id);
+      PendingWork::instance().issue(work, stream);
   });
 }

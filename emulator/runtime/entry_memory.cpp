@@ -123,6 +123,7 @@ cudaError_t cudaMallocHost(void **pointer, size_t bytes) {
 cudaError_t cudaFree(void *pointer) {
   return on_device([&] {
     refuse_unsafe_call();
+    PendingWork::instance().wait_for_all();
     free_device(pointer);
     if (Checking *const checking = Checking::active())
       checking->streams().host_waits_for_all();
@@ -141,6 +142,7 @@ cudaError_t cudaFreeAsync(void *pointer, cudaStream_t stream) {
 
 cudaError_t cudaFreeHost(void *pointer) {
   return on_device([&] {
+    PendingWork::instance().wait_for_all();
     if (pointer)
       require(Allocations::instance().free(pointer, {MemoryKind::host}), cudaErrorInvalidValue,
               "cudaFreeHost of a pointer that cudaMallocHost did not return, or that is already freed",
@@ -157,8 +159,10 @@ cudaError_t cudaHostRegister(void *pointer, size_t bytes, unsigned flags) {
 }
 
 cudaError_t cudaHostUnregister(void *pointer) {
-  return on_device(
-      [&] { require(Allocations::instance().remove_registered(pointer), cudaErrorHostMemoryNotRegistered); });
+  return on_device([&] {
+    PendingWork::instance().wait_for_all();
+    require(Allocations::instance().remove_registered(pointer), cudaErrorHostMemoryNotRegistered);
+  });
 }
 
 cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned flags) {

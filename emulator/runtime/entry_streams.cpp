@@ -1,4 +1,4 @@
-// Streams and events. All work is synchronous and in order.
+// Streams and events.
 #include "runtime/capture.h"
 #include "runtime/checking.h"
 #include "runtime/entry.h"
@@ -95,6 +95,7 @@ StreamOrder *order() {
 void host_waits(cudaStream_t stream) {
   const StreamId id = stream_id(stream);
   refuse_captured(id);
+  PendingWork::instance().wait_for(stream);
   if (StreamOrder *const known = order())
     known->host_waits(id);
 }
@@ -102,6 +103,7 @@ void host_waits(cudaStream_t stream) {
 void host_waits(cudaEvent_t event) {
   events.get(event);
   refuse_captured(event);
+  PendingWork::instance().wait_for(event);
   if (StreamOrder *const known = order())
     known->host_waits_for_event(event);
 }
@@ -174,7 +176,10 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  return on_device([&] { host_waits(stream); });
+  return on_device([&] {
+    require(!PendingWork::instance().is_pending(stream), cudaErrorNotReady);
+    host_waits(stream);
+  });
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
@@ -185,7 +190,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
                                  ? capture(id, [&]() -> Work { return WaitWork{event}; })
                                  : capture_wait(stream, event);
     if (!is_captured)
-      wait_for_event(id, event);
+      PendingWork::instance().issue(WaitWork{event}, stream);
   });
 }
 
@@ -249,7 +254,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
                                  ? capture(id, [&]() -> Work { return RecordWork{event}; })
                                  : capture_record(event, id);
     if (!is_captured)
-      record_event(event, id);
+      PendingWork::instance().issue(RecordWork{event}, stream);
   });
 }
 
@@ -258,7 +263,11 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  return on_device([&] { host_waits(event); });
+  return on_device([&] {
+    events.get(event);
+    require(!PendingWork::instance().is_pending(event), cudaErrorNotReady);
+    host_waits(event);
+  });
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
@@ -269,6 +278,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end) {
   return on_device([&] {
     require(milliseconds);
+    for (const cudaEvent_t event : {start, end})
+      require(!PendingWork::instance().is_pending(event), cudaErrorNotReady);
     const Event first = events.get(start), last = events.get(end);
     for (const Event &event : {first, last})
       require(event.recorded && !(event.flags & cudaEventDisableTiming), cudaErrorInvalidResourceHandle);

@@ -18,8 +18,7 @@ namespace {
 
 machine::Dim3 dim(dim3 size) { return {size.x, size.y, size.z}; }
 
-void perform_on(const KernelWork &work, StreamId stream) {
-  const OnStream on_stream(stream);
+LaunchRequest request_of(const KernelWork &work) {
   RegisteredKernel &kernel = find_kernel(work.function);
   const KernelOnDevice on_device(kernel);
   LaunchRequest request;
@@ -32,7 +31,12 @@ void perform_on(const KernelWork &work, StreamId stream) {
   request.cluster = work.cluster;
   request.allows_large_clusters = kernel.allows_large_clusters;
   request.params = work.params;
-  Device::instance().launch(request);
+  return request;
+}
+
+void perform_on(const KernelWork &work, StreamId stream) {
+  const OnStream on_stream(stream);
+  Device::instance().launch(request_of(work));
 }
 
 void perform_on(const CopyWork &work, StreamId stream) {
@@ -127,6 +131,11 @@ FillWork fill_work(void *destination, std::size_t pitch, int value, std::size_t 
            .elementSize = 1,
            .width = width,
            .height = height}};
+}
+
+std::shared_ptr<LaunchInProgress> launch_or_suspend(const KernelWork &work, StreamId stream) {
+  const OnStream on_stream(stream);
+  return Device::instance().launch_or_suspend(request_of(work));
 }
 
 void perform(const Work &work, StreamId stream) {

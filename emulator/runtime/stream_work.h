@@ -16,6 +16,7 @@ namespace ladder::runtime {
 
 class Graph;
 class GraphMemory;
+class LaunchInProgress;
 
 struct KernelWork {
   const void *function = nullptr; ///< the host's function or a handle
@@ -74,7 +75,9 @@ inline CopyWork copy_work(void *destination, const void *source, std::size_t byt
 /// Fills bytes.
 FillWork fill_work(void *destination, std::size_t pitch, int value, std::size_t width, std::size_t height);
 
-/// Performs work on a stream. Throws what the work throws.
+/// Performs a launch on a stream; returns what is left of it if it is suspended.
+std::shared_ptr<LaunchInProgress> launch_or_suspend(const KernelWork &work, StreamId stream);
+/// Performs work on a stream, to its end. Throws what the work throws.
 void perform(const Work &work, StreamId stream);
 
 } // namespace ladder::runtime

@@ -1,9 +1,12 @@
-// Streams. Work runs synchronously, so a stream is only its properties.
+// Streams: their properties. What they order is in pending_work.h, and for the sanitizer in stream_order.h.
 #pragma once
 
 #include "runtime/capture.h"
 #include "runtime/entry.h"
+#include "runtime/pending_work.h"
 #include "runtime/stream_order.h"
+
+#include <type_traits>
 
 namespace ladder::runtime {
 
@@ -23,7 +26,7 @@ void record_event(cudaEvent_t event, StreamId stream);
 void wait_for_event(StreamId stream, cudaEvent_t event);
 
 /// Runs the body of an entry point that issues work to a stream. A stream that captures keeps what `describe`
-/// returns, a Work.
+/// returns, a Work; so does one whose earlier work is pending, if it is a copy or a fill.
 template <typename Body, typename Describe>
 cudaError_t on_stream(cudaStream_t stream, Body &&body, Describe &&describe,
                       const char *call = __builtin_FUNCTION()) {
@@ -32,19 +35,28 @@ cudaError_t on_stream(cudaStream_t stream, Body &&body, Describe &&describe,
         const StreamId id = stream_id(stream);
         if (capture(id, [&]() -> Work { return describe(); }))
           return;
+        PendingWork &pending = PendingWork::instance();
+        using Described = decltype(describe());
+        if constexpr (std::is_same_v<Described, CopyWork> || std::is_same_v<Described, FillWork>) {
+          if (pending.is_pending(stream))
+            return pending.issue(describe(), stream);
+        } else {
+          pending.wait_for(stream);
+        }
         const OnStream on_stream(id);
         body();
       },
       call);
 }
 
-/// The same for work that cannot be captured.
+/// The same for work that cannot be captured, and waits for what is pending.
 template <typename Body>
 cudaError_t on_stream(cudaStream_t stream, Body &&body, const char *call = __builtin_FUNCTION()) {
   return on_device(
       [&] {
         const StreamId id = stream_id(stream);
         refuse_captured(id);
+        PendingWork::instance().wait_for(stream);
         const OnStream on_stream(id);
         body();
       },

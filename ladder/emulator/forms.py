@@ -80,8 +80,8 @@ FORMS = (
     "is in phase {phase} and waits for {n} of {count} arrivals",
     "is in phase {phase} and waits for {n} of {count} arrivals and {bytes} bytes",
     "a warp has executed {count} instructions without finishing. Is a loop endless, or does it wait for "
-    "a kernel of another stream? (Kernels run one after the other here; LADDER_WARP_INSTRUCTION_LIMIT "
-    "raises the limit.)",
+    "a kernel of another stream? (In Python, kernels run one after the other; "
+    "LADDER_WARP_INSTRUCTION_LIMIT raises the limit.)",
     "it ran for more than {seconds} seconds",
     "it used more than {size} GiB of memory",
     "it printed more than {size} MiB",

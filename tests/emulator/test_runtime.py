@@ -48,6 +48,7 @@ def run(tmp_path):
     "name",
     [
         "alloca",
+        "asynchronous",
         "cooperative",
         "divergence",
         "errors",
@@ -113,6 +114,24 @@ def test_the_driver(run, tmp_path):
         "cuGetProcAddress: the emulator has no driver function cuNoSuch",
     ):
         assert words in result.stderr
+
+
+def test_a_host_that_waits_for_a_kernel_that_nothing_releases(run):
+    result = run("asynchronous", "deadlock")
+    assert result.exit_code == 0, result.stdout + result.stderr
+    for words in (
+        "nothing that they wait for has changed for a long time",
+        "lanes 0-31 in a loop (asynchronous.cu:7)",
+        "another stream",
+    ):
+        assert words in result.stderr
+    assert result.log["fault"]["kind"] == "deadlock"
+
+
+def test_a_kernel_that_still_waits_at_the_end(run):
+    result = run("asynchronous", "unfinished")
+    assert result.exit_code == 0 and result.log["fault"] is None
+    assert "wait_for(int volatile*, int, int*) had not ended when the program ended" in result.stderr
 
 
 def test_a_stack_has_an_end(run):
