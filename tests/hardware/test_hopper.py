@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
+import measure_hopper
 import pandas as pd
 import pytest
 
@@ -18,10 +18,6 @@ from ladder.build import EmulatorTarget, build_program
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data" / "h200"
-sys.path.insert(0, str(ROOT / "results"))
-
-import measure_hopper  # noqa: E402
-
 #: As many of the 400 and 320 measured cases as run in seconds.
 PLACES, BOXES = 160, 320
 

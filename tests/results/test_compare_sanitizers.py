@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import csv
-import sys
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "results"))
-
 import compare_sanitizers as comparison
+import pytest
 
 CASES = [comparison.Case(Path("a.cu"), name, kind) for name, kind in (("one", "mask"), ("two", ""))]
 

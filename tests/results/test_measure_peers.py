@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 
+import measure_peers as peers
 import pytest
 import torch
 from torch import Tensor
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "results"))
-
-import measure_peers as peers
 
 from ladder.operations import BackwardProblem, Problem, operation_of
 

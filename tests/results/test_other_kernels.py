@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
+import measure_other_kernels as other
 import pandas as pd
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "results"))
-
-import measure_other_kernels as other
 
 from ladder import nsight
 from ladder.errors import LadderError

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "results"))
 
 import corpus_outputs
 import corpus_programs
+import pytest
 import run_corpus
 from corpus_outputs import Output
 from corpus_programs import Checkout, Program

@@ -6,18 +6,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from measure_timeline import BEGUN, LOAD, O_READY, P_READY, S_READY, STEPS, steps, timeline
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(autouse=True)
-def scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "results"))
-
-
 def test_steps_reach_from_mark_to_mark() -> None:
-    from measure_timeline import BEGUN, LOAD, O_READY, P_READY, S_READY, steps
-
     marks = [BEGUN, S_READY, O_READY, P_READY, BEGUN, S_READY]
     made = pd.DataFrame({"role": 0, "mark": marks, "time": [1, 3, 4, 7, 8, 9]})
     made.loc[len(made)] = [4, LOAD, 2]
@@ -32,8 +26,6 @@ def test_steps_reach_from_mark_to_mark() -> None:
 
 @pytest.mark.full
 def test_the_emulators_order_is_the_recorded_one() -> None:
-    from measure_timeline import STEPS, timeline
-
     recorded = pd.read_csv(ROOT / "results" / "timeline_emulator.csv")
     made = pd.concat([timeline(stage, "emulator") for stage in STEPS], ignore_index=True)
     pd.testing.assert_frame_equal(made, recorded)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+import steps
 
 from ladder.stages import Stage, discover, include_directory, root
-
-ROOT = Path(__file__).parents[2]
 
 #: The most lines of code that a rung adds to the one before it, with the lines of the shared headers that it
 #: is the first to use.
@@ -59,27 +56,19 @@ LONGER = {
 PAGE = 80
 
 
-@pytest.fixture(scope="module")
-def steps() -> ModuleType:
-    sys.path.insert(0, str(ROOT / "results"))
-    import steps
-
-    return steps
-
-
 def own_stages() -> list[Stage]:
     return [stage for stage in discover() if stage.path.parent == root()]
 
 
 @pytest.mark.parametrize("stage", [s for s in own_stages() if s.before], ids=lambda stage: stage.name)
-def test_a_step_is_one_idea(steps: ModuleType, stage: Stage) -> None:
+def test_a_step_is_one_idea(stage: Stage) -> None:
     step = steps.step_of(stage)
     limit, reason = LONGER.get(stage.name, (LIMIT, "as every step"))
     added = f"{step.added} lines added to {step.before}, {step.library} lines of the library first used"
     assert step.added + step.library <= limit, f"{added}; at most {limit}, {reason}"
 
 
-def test_no_exception_outlives_its_step(steps: ModuleType) -> None:
+def test_no_exception_outlives_its_step() -> None:
     for name in LONGER:
         step = steps.step_of(discover()[name])
         assert step.added + step.library > LIMIT, f"{name} needs no exception any more"
@@ -92,13 +81,13 @@ def sources() -> list[Path]:
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_functions_fit_a_page(steps: ModuleType, path: Path) -> None:
+def test_functions_fit_a_page(path: Path) -> None:
     found = {f"line {f.line}": f.lines for f in steps.functions(path.read_text()) if f.lines > PAGE}
     assert not found
 
 
 @pytest.mark.parametrize("stage", own_stages(), ids=lambda stage: stage.name)
-def test_snippets_of_a_readme_are_in_the_source(steps: ModuleType, stage: Stage) -> None:
+def test_snippets_of_a_readme_are_in_the_source(stage: Stage) -> None:
     """Its own source or the library's; ``...`` stands for lines left out."""
     headers = [path for path in sources() if path.parent.parent == include_directory()]
     own = [path for path in stage.path.iterdir() if path.suffix in (".cu", ".h")]
@@ -131,12 +120,12 @@ enum E { one };
 """
 
 
-def test_functions_are_found(steps: ModuleType) -> None:
+def test_functions_are_found() -> None:
     found = [(function.line, function.lines) for function in steps.functions(SOURCE)]
     assert found[:3] == [(4, 1), (6, 1), (8, 7)]
 
 
-def test_lines_are_compared_without_comments_space_and_name(steps: ModuleType, tmp_path: Path) -> None:
+def test_lines_are_compared_without_comments_space_and_name(tmp_path: Path) -> None:
     def stage(name: str, **files: str) -> Stage:
         (tmp_path / name).mkdir()
         for file, text in files.items():
