@@ -222,7 +222,8 @@ def _translated_task(markdown: str, translate: Translate) -> str:
     before, after = _REQUEST.split("{goal}")
     goal = request.removeprefix(before).removesuffix(after)
     words = [translate(part) for part in task]
-    if (own := translate(goal)) != goal:
+    own = translate(goal)
+    if own != goal or not _WORD.search(goal):  # a formula is the same in every language
         request = translate(_REQUEST).format(goal=own)
     shown = [f"**{as_markdown(translate(title.strip('*')))}**", *map(as_markdown, [*words, request])]
     return "\n\n".join(shown)

@@ -251,3 +251,14 @@ To write: the rest. Then run the cell again."""
     shown = translations._translated_task(task, lambda text: words.get(text, text))
     assert shown.split("\n\n")[:2] == ["**T**", r"A \*\*b `c_d` \<N>"]
     assert "R" in shown.split("\n\n")[2]
+
+
+def test_what_to_write_may_be_a_formula(translations: ModuleType) -> None:
+    words = {"The title": "T", "To write: {goal}. Then run the cell again.": "W {goal}"}
+    for goal, request in (
+        ("1 - T^2", "W 1 - T^2"),
+        ("the rest", "To write: the rest. Then run the cell again."),
+    ):
+        task = f"**The title**\n\nTo write: {goal}. Then run the cell again."
+        shown = translations._translated_task(task, lambda text: words.get(text, text))
+        assert shown == f"**T**\n\n{request}"
