@@ -77,6 +77,8 @@ TILES = {
     "b4_wgmma": WARPGROUPS_WITH_KEYS,
     "b4e_overlap": WARPGROUPS_WITH_KEYS,
     "b4f_halves": WARPGROUPS_WITH_KEYS,
+    "b5_early_dv": {128: (64, 128)},
+    "b5b_store_warps": {128: (64, 128)},
     "h1_silu": {64: (128, 32)},
     "h2_masks": {64: (128, 32)},
     "h3_rab": {64: (128, 32)},
