@@ -83,7 +83,7 @@ def clashes_with_newer_names(message: str) -> bool:
 
 def _not_offered(message: str) -> str:
     """A remark on device features that no virtual GPU has; "" if the message names none."""
-    if "requires separate compilation mode" in message:
+    if re.search(r"requires separate compilation mode|extern function '(?:__cudaCDP2|cuda)", message):
         return f"Kernels that launch kernels are not emulated. {_GPU_ALONE}"
     if re.search(r"not supported on \.target|requires \.target", message):
         return (

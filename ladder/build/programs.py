@@ -21,6 +21,7 @@ from ladder.build.compiling import (
     run,
     until_settled,
 )
+from ladder.build.device_linking import link_device_code
 from ladder.build.messages import clashes_with_newer_names
 from ladder.build.plain_names import plain, refuse_comma
 from ladder.build.snapshot import Snapshot
@@ -118,6 +119,7 @@ def _carry_out(plan: _Plan) -> Path:
         for source, object_file in zip(plan.sources, objects, strict=True):
             command = [str(plan.nvcc.path), *plan.compile_flags, "-c", str(source), "-o", object_file]
             used += _compile_of_any_age(command, plan.here, source.name, directory / "rule", plan.nvcc)
+        objects += link_device_code(objects, plan.sources[0].name, directory, plan.target, plan.nvcc)
         command = [*plan.target.linker(), *objects, *plan.link_flags, *plan.target.link_inputs()]
         used += _link(command, plan.sources[0], directory, plan.nvcc)
         after = refuse_moved(before, used)

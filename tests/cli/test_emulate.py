@@ -242,9 +242,9 @@ def test_names_outside_the_locales_encoding(tmp_path):
             "Kernels that launch kernels are not emulated. Such a program runs only on a GPU.",
         ),
         (
-            "__global__ void f() {}\nint main() { f<<<1, 1>>>(); }",
+            "__global__ void child() {}\n__global__ void parent() { child<<<1, 1>>>(); }\nint main() {}",
             ["--nvcc-flags", "-rdc=true"],
-            "error: lacking.cu is compiled for device code of several files (-rdc=true), which",
+            "Kernels that launch kernels are not emulated. Such a program runs only on a GPU.",
         ),
         (
             '__global__ void f() { asm("wgmma.fence.sync.aligned;"); }\nint main() { f<<<1, 1>>>(); }',
@@ -252,7 +252,7 @@ def test_names_outside_the_locales_encoding(tmp_path):
             "wgmma and setmaxnreg are sm_90a's",
         ),
     ],
-    ids=["graphs", "dynamic parallelism", "-rdc", "sm_90a"],
+    ids=["graphs", "dynamic parallelism", "dynamic parallelism with -rdc", "sm_90a"],
 )
 def test_what_the_emulator_lacks_is_named(tmp_path, capfd, text, options, message):
     path = tmp_path / "lacking.cu"
