@@ -174,14 +174,7 @@ cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph,
 
 cudaError_t cudaGraphExecKernelNodeSetParams(cudaGraphExec_t exec, cudaGraphNode_t node,
                                              const cudaKernelNodeParams *params) {
-  return on_device([&] {
-    GraphNode &found = node_in(exec, node);
-    const KernelWork &old = work_in<KernelWork>(found);
-    Work work = work_of(params);
-    std::get<KernelWork>(work).cooperative = old.cooperative;
-    std::get<KernelWork>(work).cluster = old.cluster;
-    replace(found, std::move(work));
-  });
+  return on_device([&] { replace_kernel(node_in(exec, node), params); });
 }
 
 cudaError_t cudaGraphExecMemcpyNodeSetParams(cudaGraphExec_t exec, cudaGraphNode_t node,

@@ -260,14 +260,7 @@ cudaError_t cudaGraphKernelNodeGetParams(cudaGraphNode_t node, cudaKernelNodePar
 }
 
 cudaError_t cudaGraphKernelNodeSetParams(cudaGraphNode_t node, const cudaKernelNodeParams *params) {
-  return on_device([&] {
-    GraphNode &found = find_node(node);
-    KernelWork &old = work_in<KernelWork>(found);
-    Work work = work_of(params);
-    std::get<KernelWork>(work).cooperative = old.cooperative;
-    std::get<KernelWork>(work).cluster = old.cluster;
-    replace(found, std::move(work));
-  });
+  return on_device([&] { replace_kernel(find_node(node), params); });
 }
 
 cudaError_t cudaGraphKernelNodeSetAttribute(cudaGraphNode_t node, cudaLaunchAttributeID id,

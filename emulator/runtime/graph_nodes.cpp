@@ -110,6 +110,14 @@ void replace(GraphNode &node, Work work) {
   node.work = std::move(work);
 }
 
+void replace_kernel(GraphNode &node, const cudaKernelNodeParams *params) {
+  const KernelWork &old = work_in<KernelWork>(node);
+  Work work = work_of(params);
+  std::get<KernelWork>(work).cooperative = old.cooperative;
+  std::get<KernelWork>(work).cluster = old.cluster;
+  replace(node, std::move(work));
+}
+
 void require_plain_edges(const cudaGraphEdgeData *edges, std::size_t count) {
   for (std::size_t i = 0; edges && i < count; ++i)
     require(edges[i].type == cudaGraphDependencyTypeDefault && edges[i].from_port == 0 &&

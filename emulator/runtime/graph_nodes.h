@@ -26,6 +26,10 @@ template <typename One> One &work_in(GraphNode &node) {
 /// Replaces the work of a node by work of the same type.
 void replace(GraphNode &node, Work work);
 
+/// Replaces a kernel's parameters. What these do not have stays: the cluster's size, and whether the launch
+/// is cooperative.
+void replace_kernel(GraphNode &node, const cudaKernelNodeParams *params);
+
 /// Throws CudaError(cudaErrorNotSupported) for edges of programmatic launches.
 void require_plain_edges(const cudaGraphEdgeData *edges, std::size_t count);
 

@@ -52,7 +52,6 @@ class AttentionBackward(Attention):
         for d in (64, 128)
         for is_causal in (False, True)
     )
-    has_probes = False
 
     def parse(self, size: str, **fields: Any) -> BackwardProblem:
         problem = BackwardProblem.parse(size, **fields)
