@@ -80,6 +80,7 @@ def attention(
     if all(isinstance(x, Tensor) for x in tensors):
         query, key, value = autocast(*tensors)
     if group.size() == 1 and cu_seqlens is None:
+        _require_schedule(schedule)
         return local_attention(
             query,
             key,
@@ -154,9 +155,8 @@ def _described(
     gradients_by = (rungs.backward, rungs.deterministic) if gradients else None
     choices = (is_causal, rungs.scale, enable_gqa, rungs.stage, rungs.arch)
     try:
-        if not isinstance(schedule, str) or schedule not in SCHEDULES:
-            raise InvalidProblem(f"there is no schedule {schedule!r}; schedules are {', '.join(SCHEDULES)}")
-        check_tensors(query, key, value, "4: (batch, heads, sequence, head_dim)")
+        _require_schedule(schedule)
+        check_tensors(query, key, value, "4: (batch, heads, sequence, head_dim)", narrow_values=True)
         if value.shape[3] != key.shape[3]:
             raise UnsupportedProblem(
                 f"value has d = {value.shape[3]} and key {key.shape[3]}; schedules send K and V of one size"
@@ -206,6 +206,11 @@ def _agreed(
     hosts = {one.copies_on for one in ranks}
     copies = len(hosts) == 1 and "" not in hosts
     return Team(group, group.rank(), sizes, own.schedule, copies, rungs)
+
+
+def _require_schedule(schedule: Any) -> None:
+    if not isinstance(schedule, str) or schedule not in SCHEDULES:
+        raise InvalidProblem(f"there is no schedule {schedule!r}; schedules are {', '.join(SCHEDULES)}")
 
 
 def _require_sequences(query: Tensor, offsets: Any) -> None:

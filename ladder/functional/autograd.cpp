@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -64,7 +65,7 @@ struct Run {
     for (size_t i = 0; i < shapes.size(); i++)
       outputs.push_back(at::empty(shapes[i], kinds[i]));
     for (const size_t place : copied)
-      tensors[place] = tensors[place].contiguous();
+      tensors[place] = tensors[place].resolve_neg().contiguous();
     tensors.insert(tensors.end(), outputs.begin(), outputs.end());
     if (entry == nullptr) {
       const py::gil_scoped_acquire lock;
@@ -85,13 +86,16 @@ struct Run {
   }
 };
 
-/// The strides of tensors, which may differ between backward passes of one forward run.
+/// The strides of tensors, which may differ between backward passes of one forward run, and whether memory
+/// has their negatives.
 std::vector<int64_t> strides_of(const variable_list &tensors) {
   std::vector<int64_t> strides;
   for (const Tensor &tensor : tensors) {
     strides.push_back(tensor.defined() ? tensor.dim() : -1);
-    if (tensor.defined())
+    if (tensor.defined()) {
       strides.insert(strides.end(), tensor.strides().begin(), tensor.strides().end());
+      strides.push_back(tensor.is_neg());
+    }
   }
   return strides;
 }
@@ -100,7 +104,7 @@ std::vector<int64_t> strides_of(const variable_list &tensors) {
 struct Plan {
   std::shared_ptr<const Run> forward;
   py::object prepare;   // (*inputs) -> the run of the gradients
-  py::object otherwise; // (d_o, d_lse, saved) -> the gradients, in grad mode (create_graph=True)
+  py::object otherwise; // (d_o, d_lse, saved) -> the gradients by the operator, which refuses second ones
   std::mutex mutex{};
   std::list<std::pair<std::vector<int64_t>, std::shared_ptr<const Run>>> gradients{};
 
@@ -164,7 +168,10 @@ struct Attention : torch::autograd::Function<Attention> {
     variable_list inputs = ctx->get_saved_variables(), gradients(1 + kInputs); // the plan has none
     if (!d_outputs[0].defined())
       d_outputs[0] = at::zeros_like(inputs[kInputs]);
-    if (at::GradMode::is_enabled()) { // create_graph=True: Python refuses second gradients
+    const bool is_batched = std::any_of(d_outputs.begin(), d_outputs.end(), [](const Tensor &gradient) {
+      return gradient.defined() && !gradient.has_storage();
+    });
+    if (at::GradMode::is_enabled() || is_batched) { // create_graph=True, is_grads_batched=True
       const py::gil_scoped_acquire lock;
       const py::tuple found = called(
           plan.otherwise, py::make_tuple(wrapped(d_outputs[0]), wrapped(d_outputs[1]), wrapped(inputs)));

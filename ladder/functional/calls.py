@@ -13,7 +13,7 @@ from ladder.functional import gradients, native, operators
 from ladder.functional.forward import inputs_of, prepared
 from ladder.functional.kept import strides_of
 from ladder.functional.runs import AUTO, Run, option_words
-from ladder.functional.transforms import autocast, needs_operator
+from ladder.functional.transforms import autocast, is_batched, needs_operator
 
 
 def attention(
@@ -54,8 +54,8 @@ def attention(
     finite numbers: exp(sink of the head) is added to each row's sum of weights, and lse contains it, as in
     gpt-oss.
 
-    ``stage`` names the rung; "auto" is the highest that takes the problem on this GPU, or as ``arch``. That is
-    usually the fastest, but not always: docs/python.md says where not. A rung is chosen and built once per
+    ``stage`` names the rung; "auto" is the highest that takes the problem on this GPU, or as ``arch``. That
+    is usually the fastest, but not always: docs/python.md says where not. A rung is chosen and built once per
     process; a new process notices changed sources.
 
     Tensors may have strides. Rungs with TMA take them as they lie if rows are contiguous and begin at
@@ -173,7 +173,8 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_o: Tensor | None, d_lse: Tensor | None) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
-        if d_o is None or torch.is_grad_enabled() or torch.compiler.is_compiling():
+        is_traced = torch.is_grad_enabled() or torch.compiler.is_compiling()
+        if d_o is None or is_traced or is_batched(d_o, d_lse):
             *found, d_sinks = gradients.of_outputs(d_o, d_lse, saved, *ctx.choices)
             return *found, None if saved[-1] is None else d_sinks, None, None
         query, key, value, o, lse, sinks = saved

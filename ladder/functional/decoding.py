@@ -7,7 +7,7 @@ caches. Both exist after the first use of :func:`decode_attention`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,8 @@ from torch import Tensor
 from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.functional.kept import Kept, kind_of
 from ladder.functional.runs import AUTO, Choice, Run, lies_in_rows, option_words, prepare
-from ladder.operations import DecodingProblem, check_lengths, problem_of_cache
+from ladder.functional.transforms import needs_operator
+from ladder.operations import DecodingProblem, check_descales, check_lengths, problem_of_cache
 from ladder.stages import parse_options
 
 #: Tensors in the order of :data:`_INPUTS`.
@@ -62,8 +63,8 @@ def decode_attention(
     :func:`ladder.attention`; a sequence without keys then has lse = sink.
 
     The caches may be in torch.float8_e4m3fn. Then the keys of a kv head are ``k_descale[head]`` times those
-    of its cache, and its values ``v_descale[head]`` times, with both (Hkv) in fp32. Rungs for such caches
-    take no num_splits, window, softcap or sinks.
+    of its cache, and its values ``v_descale[head]`` times; both (Hkv) are finite, in fp32. Rungs for such
+    caches take no num_splits, window, softcap or sinks.
 
     ``k_new`` and ``v_new`` (B, Hkv, N, d), in the caches' dtype, are the keys and values of the queries' own
     tokens. They are first stored in the caches, as the last N of the ``seqused_k[b]`` keys of each sequence,
@@ -77,13 +78,13 @@ def decode_attention(
     chooses. With the highest rung, the bits of a sequence's output do not depend on the other sequences of
     the batch; rungs that take num_splits do not promise that.
 
-    The lengths and the pages in use are checked, which waits for the GPU once for tensors that torch has not
-    changed since; without ``check``, and while a CUDA graph is captured, they are not read, and wrong ones
-    have undefined results. Nothing else waits for the GPU. No rung has gradients. ``stage``, ``arch`` and
-    ``options`` are those of :func:`ladder.attention`.
+    The lengths, the pages in use and the factors are checked, which waits for the GPU once for tensors that
+    torch has not changed since; without ``check``, and while a CUDA graph is captured, they are not read, and
+    wrong ones have undefined results. Nothing else waits for the GPU. No rung has gradients. ``stage``,
+    ``arch`` and ``options`` are those of :func:`ladder.attention`.
 
-    Raises :class:`InvalidProblem` for mismatched tensors, lengths that the cache does not hold and pages that
-    it does not have; :class:`UnsupportedProblem` for what no rung computes.
+    Raises :class:`InvalidProblem` for mismatched tensors, lengths that the cache does not hold, pages that it
+    does not have and factors that are not finite; :class:`UnsupportedProblem` for what no rung computes.
     """
     if torch.is_grad_enabled() and any(
         getattr(tensor, "requires_grad", False)
@@ -98,7 +99,8 @@ def decode_attention(
     tensors = (query, k_cache, v_cache, seqused_k, block_table, sinks, k_descale, v_descale)
     words = option_words(options) if options else ""
     # While torch.compile traces, only call an operator; it checks its arguments when it runs.
-    if torch.compiler.is_compiling():
+    names = ("query", "k_cache", "v_cache")
+    if torch.compiler.is_compiling() or needs_operator(query, k_cache, v_cache, sinks, names):
         choices = (is_causal, scale, splits, window, softcap, check, stage, arch or "", words)
         outputs: tuple[Tensor, Tensor] = (
             decoding_operator(*tensors, *choices)
@@ -128,13 +130,13 @@ def _decode(
         for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
             _require_rows(name, cache)
         if check:
-            _check(problem, seqused_k, block_table, len(k_cache), k_new is not None)
+            _check(problem, tensors, k_new is not None)
         inputs = dict(zip(_INPUTS, (query.contiguous(), *tensors[1:]), strict=True))
         run = prepare(problem, inputs, query.device, Choice(stage, arch, tuple(parse_options(words).items())))
         found = problem, run
         _runs.keep(kind, found)
     elif check:
-        _check(found[0], seqused_k, block_table, len(k_cache), k_new is not None)
+        _check(found[0], tensors, k_new is not None)
     if k_new is not None and v_new is not None:
         _append(k_cache, k_new, seqused_k, block_table)
         _append(v_cache, v_new, seqused_k, block_table)
@@ -145,8 +147,8 @@ def _decode(
 
 _INPUTS = ("q", "k_cache", "v_cache", "seqused_k", "block_table", "sinks", "k_descale", "v_descale")
 _runs: Kept[tuple[DecodingProblem, Run]] = Kept(1024)
-#: Lengths and tables that have been checked, so that no other tensor can have their identity.
-_checked: Kept[tuple[Tensor, Tensor | None]] = Kept(64)
+#: Tensors that have been checked, so that no other tensor can have their identity.
+_checked: Kept[Sequence[Tensor | None]] = Kept(64)
 
 
 def _require_new(query: Tensor, k_cache: Tensor, k_new: Tensor | None, v_new: Tensor | None) -> None:
@@ -154,6 +156,8 @@ def _require_new(query: Tensor, k_cache: Tensor, k_new: Tensor | None, v_new: Te
     if k_new is None or v_new is None:
         raise InvalidProblem("k_new and v_new are the keys and values of the same tokens: pass both or none")
     for name, new in (("k_new", k_new), ("v_new", v_new)):
+        if not isinstance(new, Tensor):
+            raise InvalidProblem(f"{name} is a {type(new).__name__}; it must be a torch.Tensor")
         wanted = (len(query), k_cache.shape[1], *query.shape[2:])
         if new.shape != wanted or new.dtype != k_cache.dtype or new.device != k_cache.device:
             raise InvalidProblem(
@@ -175,30 +179,43 @@ def _append(cache: Tensor, new: Tensor, seqused_k: Tensor, block_table: Tensor |
     cache[place, :, row] = new.transpose(1, 2)
 
 
-def _check(
-    problem: DecodingProblem, seqused_k: Tensor, block_table: Tensor | None, pages: int, appends: bool
-) -> None:
-    """Checks lengths and pages that are not known to be right, unless a CUDA graph is captured."""
+def _check(problem: DecodingProblem, tensors: _Tensors, appends: bool) -> None:
+    """Checks lengths, pages and factors that are not known to be right, unless a CUDA graph is captured."""
+    _, k_cache, _, seqused_k, block_table, _, k_descale, v_descale = tensors
     if seqused_k.is_cuda and torch.cuda.is_current_stream_capturing():
         return
-    try:
-        marks = [None if x is None else (id(x), x._version) for x in (seqused_k, block_table)]
-        least = problem.q_len if appends else 0
-        key: tuple[Any, ...] = (*marks, problem.kv_len, problem.page_size, pages, least)
-    except RuntimeError:
-        key = ()  # an inference tensor has no version
-    if _checked.get(key) is None:
-        check_lengths(problem, seqused_k, block_table, pages)
+
+    def check() -> None:
+        check_lengths(problem, seqused_k, block_table, len(k_cache))
         if appends and int(seqused_k.min()) < problem.q_len:
             raise InvalidProblem(
                 f"seqused_k has a sequence of {int(seqused_k.min())} keys; with k_new it counts the "
                 f"{problem.q_len} new ones, too"
             )
-        _checked.keep(key, (seqused_k, block_table))
+
+    least = problem.q_len if appends else 0
+    _once((seqused_k, block_table), (problem.kv_len, problem.page_size, len(k_cache), least), check)
+    if k_descale is not None and v_descale is not None:
+        _once((k_descale, v_descale), (), lambda: check_descales(k_descale, v_descale))
+
+
+def _once(tensors: Sequence[Tensor | None], others: tuple[int, ...], check: Callable[[], None]) -> None:
+    """Calls ``check`` unless it has passed for these numbers and tensors, unchanged since."""
+    try:
+        key: tuple[Any, ...] = (*[None if x is None else (id(x), x._version) for x in tensors], *others)
+    except RuntimeError:
+        key = ()  # an inference tensor has no version
+    if _checked.get(key) is None:
+        check()
+        _checked.keep(key, tensors)
 
 
 def _require_rows(name: str, cache: Tensor) -> None:
     """Raises :class:`InvalidProblem` for a cache that rungs do not take as it lies."""
+    if cache.is_neg():
+        raise InvalidProblem(
+            f"{name} is a view of its negative (torch's negative bit)", f"Pass {name}.resolve_neg()."
+        )
     if not lies_in_rows(cache) or cache.data_ptr() % 16:
         raise InvalidProblem(
             f"{name} has the strides {tuple(cache.stride())}: rows must be contiguous and begin at multiples "

@@ -18,6 +18,7 @@ from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.functional import forward
 from ladder.functional.kept import Kept, kind_of
 from ladder.functional.runs import AUTO, Choice, Run, prepare
+from ladder.functional.transforms import is_batched
 from ladder.operations import BackwardProblem, problem_of_tensors
 
 _SCHEMA = (
@@ -168,11 +169,14 @@ def of_outputs(
     """The gradients from those of the outputs, None for one that has none; ``saved`` are query, key, value,
     o, lse and sinks, ``choices`` the arguments of :func:`run` between the last two.
 
-    Where a second gradient may be wanted it is the operator's, which refuses it.
+    Where a second gradient may be wanted it is the operator's, which refuses it; and where torch computes
+    several at once, which it does by calling the operator for each.
     """
     d_o = torch.zeros_like(saved[3]) if d_o is None else d_o
     d_lse = None if d_lse is None else d_lse.contiguous()
-    function: Any = attention_backward if torch.is_grad_enabled() or torch.compiler.is_compiling() else run
+    needs_operator = torch.is_grad_enabled() or torch.compiler.is_compiling()
+    needs_operator = needs_operator or is_batched(d_o, d_lse)
+    function: Any = attention_backward if needs_operator else run
     *others, sinks = saved
     gradients: Gradients = function(d_o, d_lse, *others, *choices, sinks)
     return gradients

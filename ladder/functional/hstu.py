@@ -22,6 +22,7 @@ from ladder.functional.runs import (
     require_backward,
     require_backward_name,
 )
+from ladder.functional.transforms import is_batched, needs_operator
 from ladder.operations import (
     AnyProblem,
     HstuBackwardProblem,
@@ -88,7 +89,7 @@ def hstu_attention(
     given = (target_group_size, tuple(window), alpha, scaling_seqlen)
     choices = (stage, arch or "", option_words(options) if options else "", backward, deterministic)
     # While torch.compile traces, only call the operator; it checks its arguments when it runs.
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or needs_operator(query, key, value, rab):
         compiled: Tensor = hstu_operator(*all_tensors, *given, *choices)
         return compiled
     differentiable = torch.is_grad_enabled() and any(
@@ -204,7 +205,7 @@ class _Call:
         ``others``.
         """
         # Without a gradient of rab, d_rab is no output but an input that is missing.
-        inputs = (*saved, d_o.contiguous(), *(() if of_bias else (None,)))
+        inputs = (*saved, d_o.resolve_neg().contiguous(), *(() if of_bias else (None,)))
         kind = (of_bias, strides_of(saved))
         run = self._gradients.get(kind)
         if run is None:
@@ -238,6 +239,11 @@ class _HstuAttention(torch.autograd.Function):
 
 
 def _gradients(ctx: Any, d_o: Tensor) -> tuple[Tensor | None, ...]:
+    if is_batched(d_o):
+        raise UnsupportedProblem(
+            "ladder.hstu_attention computes one gradient at a time; is_grads_batched=True asks for several",
+            "Call torch.autograd.grad for each.",
+        )
     found = ctx.call.gradients(ctx.saved_tensors, d_o, of_bias=ctx.needs_input_grad[4])
     return None, *found, None
 

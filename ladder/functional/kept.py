@@ -15,12 +15,15 @@ Kind = tuple[Any, ...]
 
 
 def kind_of(tensors: Sequence[Tensor | None], *choices: Any) -> Kind:
-    """The kind of a call: the shapes, strides, dtypes and devices of its tensors, its other arguments with
-    their types (1 == True, but 1 is refused), and where rungs are looked for. Empty if something is no tensor
-    or has no strides.
+    """The kind of a call: the shapes, strides, dtypes, devices and layouts of its tensors and whether memory
+    has their negatives, its other arguments with their types (1 == True, but 1 is refused), and where rungs
+    are looked for. Empty if something is no tensor or has no strides; those of a sparse one may be 0.
     """
     try:
-        layouts = [None if x is None else (x.shape, x.stride(), x.dtype, x.device) for x in tensors]
+        layouts = [
+            None if x is None else (x.shape, x.stride(), x.dtype, x.device, x.layout, x.is_neg())
+            for x in tensors
+        ]
     except (AttributeError, RuntimeError):
         return ()
     return (*layouts, choices, *map(type, choices), os.environ.get("LADDER_STAGES"))
@@ -28,9 +31,10 @@ def kind_of(tensors: Sequence[Tensor | None], *choices: Any) -> Kind:
 
 def strides_of(tensors: Sequence[Tensor | None]) -> Kind:
     """What may differ between backward passes of one forward run. Hooks of saved tensors keep values, sizes,
-    dtypes and devices, but not strides: a tensor that was on the host meanwhile may come back contiguous.
+    dtypes and devices, but not strides: a tensor that was on the host meanwhile may come back contiguous. A
+    gradient may be the negative of what is in memory.
     """
-    return tuple([None if x is None else x.stride() for x in tensors])  # faster than a generator
+    return tuple([None if x is None else (x.stride(), x.is_neg()) for x in tensors])  # no generator: faster
 
 
 class Kept(Generic[T]):

@@ -55,7 +55,8 @@ class Run:
     prepared, returns the outputs, in the operation's order; each owns its storage, as a compiled graph
     assumes. On a GPU it only launches, on the current stream, and waits for nothing.
 
-    ``copied`` are the inputs that are copied first, because the stage takes only contiguous ones.
+    ``copied`` are the inputs that are copied first, because the stage takes only contiguous ones, or because
+    memory has their negatives (torch's negative bit).
     ``gradients`` has the runs of this run's gradients, by what tells them apart. ``plans`` and ``in_cpp`` are
     those of :mod:`ladder.functional.native`.
     """
@@ -85,7 +86,7 @@ class Run:
         outputs = self.empty_outputs()
         tensors = [*inputs, *outputs]
         for place in self.places:
-            tensors[place] = tensors[place].contiguous()  # type: ignore[union-attr]
+            tensors[place] = _copy(tensors[place])  # type: ignore[arg-type]
         self.launch(tensors)
         return (*outputs,)
 
@@ -103,16 +104,20 @@ def prepare(problem: AnyProblem, inputs: Tensors, device: torch.device, choice: 
     """
     operation = operation_of(problem)
     stage, loaded = _loaded(problem, device, choice)
-    copied = [
-        name
-        for name in operation.strided
-        if not inputs[name].is_contiguous()  # type: ignore[union-attr]
-        and not ("strides" in stage.takes and lies_in_rows(inputs[name]))  # type: ignore[arg-type]
-    ]
-    taken = {name: x.contiguous() if name in copied and x is not None else x for name, x in inputs.items()}
+
+    def is_taken(name: str, x: Tensor) -> bool:
+        lies_well = name not in operation.strided or x.is_contiguous()
+        return not x.is_neg() and (lies_well or ("strides" in stage.takes and lies_in_rows(x)))
+
+    copied = [name for name, x in inputs.items() if x is not None and not is_taken(name, x)]
+    taken = {name: _copy(x) if name in copied and x is not None else x for name, x in inputs.items()}
     outputs = operation.outputs(problem)
     launch = loaded([*inputs], [one.name for one in outputs], operation.arguments(problem, taken))
     return Run(launch, [*inputs], copied, outputs, device)
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    return tensor.resolve_neg().contiguous()
 
 
 def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:

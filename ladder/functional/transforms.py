@@ -13,9 +13,16 @@ from ladder.operations import require_strided
 _PLAIN = frozenset((Tensor, torch.nn.Parameter))
 
 
-def needs_operator(query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None = None) -> bool:
+def needs_operator(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    other: Tensor | None = None,
+    names: tuple[str, str, str] = ("query", "key", "value"),
+) -> bool:
     """Whether torch must see the call as an operator: under a transform or a dispatch mode, or because of
-    tensors of another type. What is no tensor is left to the checks of the problem.
+    tensors of another type. What is no tensor is left to the checks of the problem. ``other`` is one more
+    that may have a derivative.
 
     Raises :class:`InvalidProblem` and :class:`UnsupportedProblem` for what no operator here takes.
     """
@@ -24,18 +31,27 @@ def needs_operator(query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | No
         return False
     if not all(isinstance(tensor, Tensor) for tensor in (query, key, value)):
         return False
-    require_strided(query=query, key=key, value=value)
-    _refuse_derivatives(query, key, value, *((sinks,) if isinstance(sinks, Tensor) else ()))
+    require_strided(**dict(zip(names, (query, key, value), strict=True)))
+    _refuse_derivatives(query, key, value, *((other,) if isinstance(other, Tensor) else ()))
     return True
 
 
 def _is_transformed() -> bool:
-    """Whether a transform of torch.func, forward-mode AD or a dispatch mode is active."""
+    """Whether a transform of torch.func, forward-mode AD, a dispatch mode or torch.jit.trace is active."""
     return (
         torch._C._functorch.peek_interpreter_stack() is not None
         or torch._C._len_torch_dispatch_stack() > 0
         or forward_ad._current_level >= 0
+        or torch._C._get_tracing_state() is not None
     )
+
+
+def is_batched(d_o: Tensor | None, d_lse: Tensor | None = None) -> bool:
+    """Whether torch computes several gradients at once, as with ``is_grads_batched``: then these tensors have
+    no memory that a kernel could read.
+    """
+    has_storage = torch._C._has_storage
+    return (d_o is not None and not has_storage(d_o)) or (d_lse is not None and not has_storage(d_lse))
 
 
 def _refuse_derivatives(*tensors: Tensor) -> None:

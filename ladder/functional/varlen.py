@@ -25,7 +25,7 @@ from ladder.functional.runs import (
     require_backward,
     require_backward_name,
 )
-from ladder.functional.transforms import autocast, needs_operator
+from ladder.functional.transforms import autocast, is_batched, needs_operator
 from ladder.operations import BackwardProblem, Problem, problem_of_sequences
 from ladder.stages import parse_options
 
@@ -201,7 +201,7 @@ class _VarlenAttention(torch.autograd.Function):
         query, key, value, cu_seq_q, cu_seq_k, o, lse = saved = ctx.saved_tensors
         d_o = torch.zeros_like(o) if d_o is None else d_o
         d_lse = None if d_lse is None else d_lse.contiguous()
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or is_batched(d_o, d_lse):
             found = _once_differentiable(ctx.call.problem, ctx.choices, d_o, d_lse, saved)
         else:
             marks = (cu_seq_q, cu_seq_k)
@@ -234,7 +234,7 @@ def _once_differentiable(
     d_lse: Tensor | None,
     saved: tuple[Tensor, ...],
 ) -> tuple[Tensor, ...]:
-    """The gradients where second ones may be wanted, which the operator refuses."""
+    """The gradients where second ones may be wanted, which the operator refuses, or several at once."""
     window = problem.window or (-1, -1)
     found: tuple[Tensor, ...] = varlen_backward_operator(d_o, d_lse, *saved, problem.scale, window, *choices)
     return found

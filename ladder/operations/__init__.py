@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         check_tensors,
         problem_of_sequences,
         problem_of_tensors,
-        require_strided,
     )
     from ladder.operations.attention_backward.problem import BackwardProblem
     from ladder.operations.base import (
@@ -43,11 +42,16 @@ if TYPE_CHECKING:
         torch_dtypes,
     )
     from ladder.operations.decoding.problem import DecodingProblem
-    from ladder.operations.decoding.tensors import check_lengths, problem_of_cache
+    from ladder.operations.decoding.tensors import check_descales, check_lengths, problem_of_cache
     from ladder.operations.hstu.mask import check_window, hstu_mask
     from ladder.operations.hstu.operation import HstuBackwardProblem
     from ladder.operations.hstu.problem import HstuProblem
-    from ladder.operations.hstu.tensors import HstuPages, hstu_problem_of_tensors, padded_bias
+    from ladder.operations.hstu.tensors import (
+        HstuPages,
+        hstu_problem_of_tensors,
+        padded_bias,
+        require_strided,
+    )
     from ladder.operations.norm_gate import NORM_GATE_EPSILON
     from ladder.operations.registry import DEFAULT_OPERATION, OPERATIONS, get_operation, operation_of
     from ladder.operations.terms import KEYS, QUERIES

@@ -223,6 +223,14 @@ def table(**pages: int) -> dict[str, Any]:
         ({**in_e4m3(inputs()), "k_descale": torch.ones(4)}, r"k_descale is \(4,\), .* it must be \(2,\)"),
         ({**in_e4m3(inputs()), "k_descale": torch.ones(2).half()}, "k_descale is .*float16 .* torch.float32"),
         ({**in_e4m3(inputs()), "v_cache": inputs()["v_cache"]}, "v_cache is torch.float16; .* one dtype"),
+        (
+            {**in_e4m3(inputs()), "k_descale": torch.tensor([torch.nan, 1.0])},
+            r"k_descale\[0\] is nan; .* finite",
+        ),
+        (
+            {**in_e4m3(inputs()), "v_descale": torch.tensor([1.0, torch.inf])},
+            r"v_descale\[1\] is inf; .* finite",
+        ),
         (wrong(num_splits=10**6), "num_splits is 1000000; it must be a whole number up to 1,024"),
         (table(b02=6), r"block_table\[0, 2\] is 6; sequence 0 has 96 keys in 3 pages of 32, .* 0 to 5"),
         (table(b10=-1), r"block_table\[1, 0\] is -1"),
@@ -230,6 +238,11 @@ def table(**pages: int) -> dict[str, Any]:
         ({**table(), "block_table": torch.zeros(1, 3, dtype=torch.int32)}, r"block_table is \(1, 3\)"),
         (in_pages(inputs(), 24), "page_size is 24; it must be a multiple of 16"),
         (wrong(k_cache=inputs(d=128)["k_cache"][..., ::2]), "k_cache has the strides .* contiguous"),
+        (wrong(v_cache=torch._neg_view(inputs()["v_cache"])), "v_cache is a view of its negative"),
+        (
+            {**inputs(d=192), "v_cache": inputs(d=128)["v_cache"]},
+            r"same shape\nladder.attention alone takes values narrower than keys",
+        ),
     ],
 )
 def test_bad_input_has_one_clear_error_before_a_launch(
@@ -242,6 +255,12 @@ def test_bad_input_has_one_clear_error_before_a_launch(
     monkeypatch.setattr(decoding, "prepare", launch)
     with pytest.raises(InvalidProblem, match=message):
         ladder.decode_attention(**given)
+
+
+def test_a_head_dimension_that_no_rung_takes() -> None:
+    """Attention has rungs for 192, whose values have 128."""
+    with pytest.raises(UnsupportedProblem, match="d5_variants takes d = 64, 128, 256, not 192"):
+        ladder.decode_attention(**inputs(d=192))
 
 
 @pytest.mark.parametrize("window", [(5, -1), (-1, 3), (7, 2)])
@@ -292,6 +311,7 @@ def test_new_keys_are_stored_first(page_size: int) -> None:
     ("new", "message"),
     [
         ({"k_new": torch.zeros(2, 2, 1, 64).half()}, "pass both or none"),
+        ({"k_new": [0.0], "v_new": [0.0]}, "k_new is a list"),
         ({name: torch.zeros(2, 4, 1, 64).half() for name in ("k_new", "v_new")}, r"k_new is \(2, 4, 1, 64\)"),
         ({name: torch.zeros(2, 2, 1, 64) for name in ("k_new", "v_new")}, "k_new is .* torch.float32"),
     ],
@@ -312,6 +332,15 @@ def test_pages_that_no_sequence_uses_may_be_anything() -> None:
     """Sequence 1 has 37 keys, in two pages."""
     o, _ = ladder.decode_attention(**table(b12=99))
     assert torch.equal(o, ladder.decode_attention(**table())[0])
+
+
+def test_factors_that_change_are_checked_again() -> None:
+    """A sequence without keys has o = 0, which is not multiplied by infinity."""
+    given = {**in_e4m3(inputs()), "seqused_k": lengths(96, 0)}
+    assert not ladder.decode_attention(**given)[0][1].any()
+    given["v_descale"][1] = torch.inf
+    with pytest.raises(InvalidProblem, match=r"v_descale\[1\] is inf; a kv head's factor is a finite number"):
+        ladder.decode_attention(**given)
 
 
 def test_lengths_that_change_are_checked_again() -> None:

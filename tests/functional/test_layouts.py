@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -119,6 +120,19 @@ def test_a_tensor_at_an_odd_address_is_refused() -> None:
     with pytest.raises(UnsupportedProblem, match="aligned to 16 bytes") as caught:
         ladder.attention(*beginning(1), stage="v8_tma")
     assert caught.value.hint == "Not at a multiple of 16 bytes: q, k, v. A copy is: q.clone()."
+
+
+@pytest.mark.usefixtures("both_functions")
+def test_views_of_negatives_are_copied() -> None:
+    """As of a complex tensor: the imaginary part of its conjugate is in memory as the negative of that."""
+    d_o = draw(B, H, N, D)
+    found = []
+    for view, view_of_d_o in itertools.product((torch.neg, torch._neg_view), repeat=2):
+        q, k, v = (x.clone().requires_grad_() for x in viewed())
+        o, lse = ladder.attention(view(q), view(k), view(v), stage="v8_tma", backward="b3_same_bits")
+        d_outputs = view_of_d_o(d_o), view_of_d_o(d_o[..., 0].float())
+        found.append((o, lse, *torch.autograd.grad((o, lse), (q, k, v), d_outputs)))
+    assert all(torch.equal(a, b) for one in found for a, b in zip(one, found[0], strict=True))
 
 
 @pytest.mark.usefixtures("both_functions")

@@ -233,6 +233,13 @@ def test_bad_sequences_have_one_error(change: dict[str, Any], message: str) -> N
         ladder.varlen_attention(**{**tensors, "max_q": 70, "max_k": 40, **ON, **change})
 
 
+def test_sequences_have_no_rung_for_other_head_dimensions() -> None:
+    (q, k, v), of_queries, of_keys = sequences()
+    wide = (torch.cat([x, x, x], -1) for x in (q, k, v))
+    with pytest.raises(UnsupportedProblem, match="x1_varlen takes d = 64, 128, 256, not 192"):
+        ladder.varlen_attention(*wide, of_queries, of_keys, 70, 40, enable_gqa=True)
+
+
 def test_the_longest_lengths_may_be_tensors() -> None:
     (q, k, v), of_queries, of_keys = sequences()
     longest = [torch.diff(marks).max() for marks in (of_queries, of_keys)]

@@ -83,7 +83,7 @@ class Attention(Operation):
             "scale": problem.softmax_scale,
             "begin": begin,
             "end": end,
-            "softcap": problem.softcap or 0.0,
+            "softcap": float(problem.softcap or 0),
             "total_q": sum(problem.q_lens or ()),
             "total_k": sum(problem.kv_lens or ()),
             **{f"{name}_strides": strides(tensors[name]) for name in self.strided},

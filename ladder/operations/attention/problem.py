@@ -160,7 +160,7 @@ class Problem(AnyProblem):
     @property
     def softmax_scale(self) -> float:
         """The factor applied to q k."""
-        return 1.0 / math.sqrt(self.head_dim) if self.scale is None else self.scale
+        return 1.0 / math.sqrt(self.head_dim) if self.scale is None else float(self.scale)
 
     @property
     def lengths(self) -> str | None:

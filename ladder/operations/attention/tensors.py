@@ -8,19 +8,7 @@ from torch import Tensor
 from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.operations.attention.inputs import TORCH_DTYPES
 from ladder.operations.attention.problem import Problem, value_dim
-from ladder.operations.hstu.tensors import sequence_lengths
-
-
-def require_strided(**tensors: Tensor) -> None:
-    """Raises :class:`InvalidProblem` for a nested or sparse tensor, which has no strides."""
-    for name, tensor in tensors.items():
-        if tensor.is_nested:
-            raise InvalidProblem(
-                f"{name} is a nested tensor; it must be a plain one",
-                "ladder.hstu_attention takes sequences of different lengths, one after another.",
-            )
-        if tensor.layout != torch.strided:
-            raise InvalidProblem(f"{name} is {tensor.layout}; it must be dense", f"Pass {name}.to_dense().")
+from ladder.operations.hstu.tensors import require_strided, sequence_lengths
 
 
 def check_tensors(
@@ -30,9 +18,12 @@ def check_tensors(
     dimensions: str,
     names: tuple[str, str, str] = ("query", "key", "value"),
     kv_dtype: torch.dtype | None = None,
+    *,
+    narrow_values: bool = False,
 ) -> str:
     """Checks that three tensors with these ``names`` go together, each of these ``dimensions``; returns their
-    dtype's name. The last two may have a ``kv_dtype`` of their own. Raises :class:`InvalidProblem` and
+    dtype's name. The last two may have a ``kv_dtype`` of their own. Their head dims are equal, or with
+    ``narrow_values`` those of :func:`value_dim`. Raises :class:`InvalidProblem` and
     :class:`UnsupportedProblem`.
     """
     dtypes = {dtype: name for name, dtype in TORCH_DTYPES.items()}
@@ -57,11 +48,13 @@ def check_tensors(
             raise UnsupportedProblem(f"{name} is {tensor.dtype}; it must be one of {known}")
         if tensor.dtype != q.dtype:
             raise InvalidProblem(f"{name} is {tensor.dtype} and query {q.dtype}; all must have one dtype")
-    of_v = (*k.shape[:-1], value_dim(k.shape[-1]))
+    narrow = (*k.shape[:-1], value_dim(k.shape[-1]))
+    of_v = narrow if narrow_values else k.shape
     if v.shape != of_v:
         wanted = "have the same shape" if of_v == k.shape else f"go together: {names[2]} {of_v}"
         raise InvalidProblem(
-            f"{names[1]} is {tuple(k.shape)} and {names[2]} {tuple(v.shape)}; they must {wanted}"
+            f"{names[1]} is {tuple(k.shape)} and {names[2]} {tuple(v.shape)}; they must {wanted}",
+            "ladder.attention alone takes values narrower than keys." if v.shape == narrow else "",
         )
     if k.shape[-1] != q.shape[-1]:
         raise InvalidProblem(
@@ -125,7 +118,7 @@ def problem_of_tensors(
 
     Raises :class:`InvalidProblem` and :class:`UnsupportedProblem`.
     """
-    dtype = check_tensors(q, k, v, "4: (batch, heads, sequence, head_dim)")
+    dtype = check_tensors(q, k, v, "4: (batch, heads, sequence, head_dim)", narrow_values=True)
     if k.shape[0] != q.shape[0]:
         raise InvalidProblem(f"key has batch {k.shape[0]} and query {q.shape[0]}; they must be equal")
     _check_heads(q, k, enable_gqa)

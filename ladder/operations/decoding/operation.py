@@ -85,7 +85,7 @@ class Decoding(Operation):
             "is_causal": problem.is_causal,
             "scale": problem.softmax_scale,
             "window": -1 if problem.window is None else problem.window,
-            "softcap": problem.softcap or 0.0,
+            "softcap": float(problem.softcap or 0),
         }
 
     def make_inputs(self, problem: DecodingProblem, device: str = "cpu") -> dict[str, Any]:

@@ -206,7 +206,7 @@ class DecodingProblem(AnyProblem):
     @property
     def softmax_scale(self) -> float:
         """The factor applied to q k."""
-        return 1.0 / math.sqrt(self.head_dim) if self.scale is None else self.scale
+        return 1.0 / math.sqrt(self.head_dim) if self.scale is None else float(self.scale)
 
 
 def check_page_size(page_size: Any) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from ladder.errors import InvalidProblem, UnsupportedProblem
-from ladder.operations.attention.tensors import check_sinks, check_tensors, require_strided
+from ladder.operations.attention.tensors import check_sinks, check_tensors
 from ladder.operations.decoding.problem import DecodingProblem, check_length, check_page_size, check_splits
 from ladder.operations.hstu.mask import check_window
-from ladder.operations.hstu.tensors import check_integers
+from ladder.operations.hstu.tensors import check_integers, require_strided
 
 _CACHE = "4: (batch, kv heads, keys, head_dim), or with a block_table (pages, kv heads, page_size, head_dim)"
 
@@ -118,6 +120,16 @@ def _check_descale(name: str, descale: Tensor | None, cache: Tensor, e4m3: bool)
             f"{name} is {tuple(descale.shape)}, {descale.dtype} on {descale.device}; it must be ({heads},), "
             f"torch.float32 on {cache.device}"
         )
+
+
+def check_descales(k_descale: Tensor, v_descale: Tensor) -> None:
+    """Reads the factors. Raises :class:`InvalidProblem` if one is not finite: times the o of a sequence
+    without keys, which is 0, it would be NaN.
+    """
+    for name, descale in (("k_descale", k_descale), ("v_descale", v_descale)):
+        for head, factor in enumerate(descale.tolist()):
+            if not math.isfinite(factor):
+                raise InvalidProblem(f"{name}[{head}] is {factor}; a kv head's factor is a finite number")
 
 
 def check_lengths(

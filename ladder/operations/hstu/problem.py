@@ -107,7 +107,7 @@ class HstuProblem(AnyProblem):
     @property
     def factor(self) -> float:
         """The factor of the logits."""
-        return 1.0 / math.sqrt(self.head_dim) if self.alpha is None else self.alpha
+        return 1.0 / math.sqrt(self.head_dim) if self.alpha is None else float(self.alpha)
 
     @property
     def length(self) -> int:

@@ -98,6 +98,7 @@ def _check_tokens(query: Tensor, key: Tensor, value: Tensor) -> str:
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not isinstance(tensor, Tensor):
             raise InvalidProblem(f"{name} is a {type(tensor).__name__}; it must be a torch.Tensor")
+        require_strided(**{name: tensor})
         if tensor.dim() != 3:
             raise InvalidProblem(
                 f"{name} has {tensor.dim()} dimensions; it must have 3: "
@@ -138,6 +139,18 @@ def _check_rows(name: str, tensor: Tensor) -> None:
         )
 
 
+def require_strided(**tensors: Tensor) -> None:
+    """Raises :class:`InvalidProblem` for a nested or sparse tensor, which has no strides."""
+    for name, tensor in tensors.items():
+        if tensor.is_nested:
+            raise InvalidProblem(
+                f"{name} is a nested tensor; it must be a plain one",
+                "ladder.hstu_attention takes sequences of different lengths, one after another.",
+            )
+        if tensor.layout != torch.strided:
+            raise InvalidProblem(f"{name} is {tensor.layout}; it must be dense", f"Pass {name}.to_dense().")
+
+
 def _same_device(name: str, tensor: Tensor, query: Tensor) -> None:
     if tensor.device != query.device:
         raise InvalidProblem(
@@ -159,6 +172,7 @@ def check_integers(name: str, tensor: Tensor, query: Tensor, shape: tuple[int, .
             f"{name} is a {type(tensor).__name__}; it must be a torch.Tensor of int32",
             f"Pass torch.tensor({name}, dtype=torch.int32, device=query.device).",
         )
+    require_strided(**{name: tensor})
     if tensor.dtype != torch.int32:
         raise InvalidProblem(f"{name} is {tensor.dtype}; it must be torch.int32", f"Pass {name}.int().")
     _same_device(name, tensor, query)
@@ -246,6 +260,9 @@ def _paged_lengths(pages: HstuPages, query: Tensor, targets: tuple[int, ...]) ->
 
 
 def _bias_heads(rab: Tensor) -> int:
+    if not isinstance(rab, Tensor):
+        raise InvalidProblem(f"rab is a {type(rab).__name__}; it must be a torch.Tensor")
+    require_strided(rab=rab)
     if rab.dim() != 4:
         raise InvalidProblem(
             f"rab has {rab.dim()} dimensions; it must have 4: (sequences, 1 or heads, keys, keys)"
