@@ -1,7 +1,7 @@
 # %% [markdown]
-# # 17 b4_wgmma to b5b_store_warps: gradients on Hopper
+# # 17 b4_wgmma to b5c_third_q: gradients on Hopper
 #
-# Nine rungs take the backward pass where lessons 07 to 10 took the forward pass: `wgmma`, TMA, roles, overlap. The
+# Ten rungs take the backward pass where lessons 07 to 10 took the forward pass: `wgmma`, TMA, roles, overlap. The
 # ideas are known. Two things are new: some of the five products need the results of others, and one gradient is
 # summed over blocks.
 
@@ -179,8 +179,13 @@ table = ladder.compare(
 table[["wgmma_instructions", "wavefronts_gmma", "wavefronts_st", "tma_store_instructions", "conflicts"]].T
 
 # %% [markdown]
-# Both rungs take $d = 128$ alone, and neither has been timed yet, so `stage="auto"` chooses b4g. A draft with both
-# ideas had 1.05 to 1.12 times b4g's speed on an H100. It differed from b5b in what it loaded ahead: [b5b's
+# ## b5c: a third buffer of Q
+#
+# Q of a step is released at the end of the next one, when its dK is complete. With two buffers, the load that follows
+# has only the time of one dS. b5c gives Q a third buffer, so that the load has a step more. No count changes.
+#
+# These three rungs take $d = 128$ alone, and none has been timed yet, so `stage="auto"` chooses b4g. A draft with all
+# three ideas had 1.05 to 1.12 times b4g's speed on an H100. It also loaded lse and delta ahead: [b5b's
 # README](../stages/b5b_store_warps/README.md) has the details.
 #
 # ## What is left
