@@ -32,6 +32,7 @@ def found(kind: str, message: str, opcode: str) -> Finding:
 def test_a_deadlock_is_told_once(monkeypatch: pytest.MonkeyPatch, finding: Finding, advice: str) -> None:
     monkeypatch.setattr("ladder.evaluation.check_stage", lambda stage, problems: [finding])
     [remark] = _failure(discover()["v8_tma"], PROBLEM, deadlock())
+    assert remark.access == finding  # which an editor marks
     first, *_, last = remark.text.splitlines()
     assert first == f"On {PROBLEM}: deadlock, {STUCK}"
     assert last.startswith(advice or "Which threads should arrive there?")
