@@ -173,7 +173,13 @@ void PendingWork::wait_for(std::unique_lock<std::mutex> &lock, const Tasks &task
 void PendingWork::work() {
   for (std::unique_lock lock(mutex_); !has_ended_;) {
     changed_.wait(lock, [&] { return !tasks_.empty() || has_ended_.load(); });
-    if (look(lock)) {
+    // A kernel may count its own polls, by a clock: while the host waits, it polls half of the time.
+    const auto pause = waiting_ && looks_ < kManyLooks ? kPause : kLongPause;
+    const auto end = std::chrono::steady_clock::now() + (waiting_ ? pause : 0us);
+    bool moved = look(lock);
+    while (!moved && std::chrono::steady_clock::now() < end)
+      moved = look(lock);
+    if (moved) {
       looks_ = 0;
       moved_ = std::chrono::steady_clock::now();
       continue;
@@ -183,8 +189,7 @@ void PendingWork::work() {
       give_up();
     else if (idle > kLong)
       tell_of_waiting("has waited for a long time");
-    changed_.wait_for(lock, waiting_ && looks_ < kManyLooks ? kPause : kLongPause,
-                      [&] { return has_ended_.load(); });
+    changed_.wait_for(lock, pause, [&] { return has_ended_.load(); });
   }
 }
 

@@ -37,6 +37,13 @@ __global__ void serve(volatile int *question, volatile int *answer) {
   }
 }
 
+// Sleeps for a time that its own clock says.
+__global__ void sleep(long long cycles, int *out) {
+  for (const long long start = clock64(); clock64() - start < cycles;)
+    __nanosleep(100);
+  *out = 1;
+}
+
 struct Data {
   int *shared, *device;
   cudaStream_t first, second;
@@ -120,6 +127,12 @@ void legacy_stream_waits(const Data &data) {
   CUDA(cudaStreamDestroy(apart));
 }
 
+void a_kernel_that_sleeps_ends(const Data &data) {
+  sleep<<<1, 1, 0, data.first>>>(4000000, data.shared + 10);
+  CUDA(cudaStreamSynchronize(data.first));
+  CHECK(data.shared[10] == 1);
+}
+
 int main(int count, char **arguments) {
   Data data;
   CUDA(cudaMallocManaged(&data.shared, 16 * sizeof(int)));
@@ -145,4 +158,5 @@ int main(int count, char **arguments) {
   host_and_kernel_answer_each_other(data);
   events_wait(data);
   legacy_stream_waits(data);
+  a_kernel_that_sleeps_ends(data);
 }
