@@ -163,7 +163,7 @@ def _failure(stage: Stage, problem: AnyProblem, error: LadderError) -> list[Rema
     text = _deadlock_text(stage, problem, error.fault)
     if itself and itself.advice != ADVICE[itself.kind]:
         text += f"\n{retold(itself.advice)}"
-    ended = Remark("fault", text, (_check_command(stage, problem),), itself, str(problem))
+    ended = Remark("deadlock", text, (_check_command(stage, problem),), on=str(problem))
     return [ended] if itself else [*causes, ended]
 
 

@@ -18,6 +18,7 @@ KINDS = {
     "lines": "lines outside the markers are changed",
     "build": "does not compile",
     "fault": "fault",
+    "deadlock": "deadlock",
     "output": "wrong output",
     "sanitizer": "fault that the sanitizer found",
     "order": "another order than the task's",

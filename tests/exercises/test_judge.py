@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ladder.emulator import Fault, FaultError, Finding, Party
+from ladder.exercises import Verdict, get_exercise
 from ladder.exercises.judge import _failure
 from ladder.operations import Problem
 from ladder.stages import discover
@@ -32,7 +33,8 @@ def found(kind: str, message: str, opcode: str) -> Finding:
 def test_a_deadlock_is_told_once(monkeypatch: pytest.MonkeyPatch, finding: Finding, advice: str) -> None:
     monkeypatch.setattr("ladder.evaluation.check_stage", lambda stage, problems: [finding])
     [remark] = _failure(discover()["v8_tma"], PROBLEM, deadlock())
-    assert remark.access == finding  # which an editor marks
+    verdict = Verdict(get_exercise("v8_ask"), [remark])
+    assert verdict.first_failing_case == f"{PROBLEM}: deadlock"
     first, *_, last = remark.text.splitlines()
     assert first == f"On {PROBLEM}: deadlock, {STUCK}"
     assert last.startswith(advice or "Which threads should arrive there?")
@@ -41,7 +43,8 @@ def test_a_deadlock_is_told_once(monkeypatch: pytest.MonkeyPatch, finding: Findi
 def test_what_the_sanitizer_finds_besides_a_deadlock_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     race = found("race between warps", "writes 4 bytes of shared memory", "st.shared")
     monkeypatch.setattr("ladder.evaluation.check_stage", lambda stage, problems: [race])
-    assert [one.kind for one in _failure(discover()["v8_tma"], PROBLEM, deadlock())] == ["sanitizer", "fault"]
+    remarks = _failure(discover()["v8_tma"], PROBLEM, deadlock())
+    assert [one.kind for one in remarks] == ["sanitizer", "deadlock"]
 
 
 def deadlock() -> FaultError:
