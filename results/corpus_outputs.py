@@ -27,8 +27,10 @@ _OF_THE_CLOCK = re.compile(
 #: Of LeetCUDA's scripts: a line of a kernel's first values, and what parts kernels of different inputs.
 _OUT = re.compile(r"(out_\S+): (\[[^]]*\]|\S+)")
 _SECTION = re.compile(r"^-{40,}$", re.MULTILINE)
-#: Sums in half precision are rounded at each addition.
+#: Sums in half precision are rounded at each addition; TF32 has as many bits for the values themselves.
 _HALF, _SINGLE = 3e-2, 1e-3
+#: So many values tell how great all are.
+_MANY = 8
 _TOKEN = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|[^\s\d]+", re.I)
 
 
@@ -86,7 +88,8 @@ def beside_torch(output: str) -> tuple[str, str] | None:
         torch = [values for name, values in found if "_th" in name]
         for name, values in found if torch else ():
             compared += "_th" not in name
-            if not any(_near(values, wanted, _HALF if "f16" in name else _SINGLE) for wanted in torch):
+            tolerance = _HALF if re.search(r"f16|tf32", name) else _SINGLE
+            if not any(_near(values, wanted, tolerance) for wanted in torch):
                 return "wrong", f"{name} is not what torch has"
     return ("right", f"{compared} outputs are torch's") if compared else None
 
@@ -96,9 +99,11 @@ def _values(text: str) -> list[float]:
 
 
 def _near(values: list[float], wanted: list[float], tolerance: float) -> bool:
+    """Whether values are within the tolerance, relative to those above 1, of many below 1 to the greatest."""
+    greatest = max(map(abs, wanted)) if len(wanted) >= _MANY else math.inf
     pairs = zip(values, wanted, strict=False)
     return len(values) == len(wanted) and all(
-        abs(one - other) <= tolerance * max(1, abs(other)) for one, other in pairs
+        abs(one - other) <= tolerance * min(max(1, abs(other)), greatest) for one, other in pairs
     )
 
 

@@ -23,6 +23,8 @@ _KEPT = re.compile(
     r"-[DI]|-std=|--std=|--?use_fast_math|--extended-lambda|--expt-|-O[0-3]|-rdc=true|-maxrregcount|-l|-fopenmp"
 )
 _SOURCES = (".cu", ".cpp", ".cc", ".cxx")
+#: Of scripts: they build an extension.
+_LOADS = re.compile(r"\bload\(|\btry_load_\w+\(")
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,7 @@ def _samples(checkout: Checkout) -> Iterator[Program]:
 
 def _leetcuda(checkout: Checkout) -> Iterator[Program]:
     for script in sorted((checkout.folder / "kernels").glob("*/*.py")):
-        if script.name != "setup.py" and re.search(r"\bload\(", script.read_text()):
+        if script.name != "setup.py" and _LOADS.search(script.read_text()):
             yield Program(checkout, script.parent, (script.name,))
 
 
