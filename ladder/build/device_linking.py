@@ -124,21 +124,31 @@ def linked(texts: Sequence[str], name: str = "the program") -> str:
     """One PTX text of the PTX of several files. Raises :class:`BuildError` for what does not fit together."""
     headers = [dict(_HEADER.findall(text)) for text in texts]
     newest = max(headers, key=lambda header: tuple(map(int, header["version"].split("."))))
-    modules = [list(_items(_HEADER.sub("", text))) for text in _with_own_names(texts)]
+    items = [item for text in _with_own_names(texts) for item in _items(_HEADER.sub("", text))]
+    definitions = _definitions(items, name)
+    parts: dict[str, list[str]] = {"declarations": [], "variables": [], "functions": [], "others": []}
+    for item in items:
+        _place(item, definitions, parts)
+    head = "".join(f".{key} {newest[key]}\n" for key in ("version", "target", "address_size"))
+    return head + "".join("".join(dict.fromkeys(part)) for part in parts.values())
+
+
+def _definitions(items: Sequence[_Item], name: str) -> dict[str, _Item]:
+    """The definition of each name that files share."""
     definitions: dict[str, _Item] = {}
-    for item in (item for module in modules for item in module):
+    for item in items:
         if item.is_declaration or not item.linkage:
             continue
         other = definitions.get(item.name)
         if other and other.linkage == item.linkage == "visible":
             raise BuildError(f"{name} does not link: {item.name} is defined in several files")
-        if not other or other.linkage != "visible":
-            definitions[item.name] = item if item.linkage == "visible" or not other else other
-    parts: dict[str, list[str]] = {"declarations": [], "variables": [], "functions": [], "others": []}
-    for item in (item for module in modules for item in module):
-        _place(item, definitions, parts)
-    head = "".join(f".{key} {newest[key]}\n" for key in ("version", "target", "address_size"))
-    return head + "".join("".join(dict.fromkeys(part)) for part in parts.values())
+        if not other or item.linkage == "visible":
+            definitions[item.name] = item
+    variables = (item for item in items if item.kind == "variable" and ".shared" not in item.text)
+    for item in variables:
+        if item.is_declaration and item.name not in definitions:
+            raise BuildError(f"{name} does not link: no file defines the variable {item.name}")
+    return definitions
 
 
 def _place(item: _Item, definitions: dict[str, _Item], parts: dict[str, list[str]]) -> None:

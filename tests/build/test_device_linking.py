@@ -59,6 +59,11 @@ def test_weak_definitions_are_one_and_others_must_be() -> None:
         linked([strong, strong], "prog.cu")
 
 
+def test_a_variable_that_no_file_defines() -> None:
+    with pytest.raises(BuildError, match="no file defines the variable x"):
+        linked([HEADER + ".extern .global .u32 x;\n", HEADER + ".global .u32 x = 1;\n"])
+
+
 def test_dynamic_shared_memory_of_several_files_is_aligned_for_all() -> None:
     files = [HEADER + f".extern .shared .align {n} .b8 room[];\n" for n in (4, 16, 8)]
     assert linked(files) == HEADER + ".extern .shared .align 16 .b8 room[];\n"
