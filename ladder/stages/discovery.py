@@ -185,7 +185,7 @@ def _check_before(stage: Stage, stages: Mapping[str, Stage], broken: Mapping[str
 
 def _lowest_first(stages: Mapping[str, Stage]) -> tuple[Stage, ...]:
     """Each rung after the one before it. Where the ladder forks, the shorter branch comes first, so that the
-    ladder goes on with the longer one.
+    ladder goes on with the longer one. Variants do not come before a branch of others for being shorter.
     """
     chains = {name: _chain(stage, stages) for name, stage in stages.items()}
     heights: dict[str, int] = {}  # of a stage: how many rungs of its operation stand on it, at most
@@ -193,12 +193,23 @@ def _lowest_first(stages: Mapping[str, Stage]) -> tuple[Stage, ...]:
         for above, stage in enumerate(reversed(chain)):
             heights[stage.name] = max(heights.get(stage.name, 0), above)
 
+    def height(stage: Stage) -> int:
+        if not stage.is_variant:
+            return heights[stage.name]
+        others = [one for one in stages.values() if _continues_as(one, stage) and not one.is_variant]
+        return max(heights[one.name] for one in (stage, *others))
+
     def place(stage: Stage) -> tuple[object, ...]:
         chain = chains[stage.name]
-        forks = [(heights[below.name], below.name) for below in chain]
+        forks = [(height(below), below.name) for below in chain]
         return OPERATIONS.index(stage.computes), _depth(chain[0], stages), forks
 
     return tuple(sorted(stages.values(), key=place))
+
+
+def _continues_as(one: Stage, other: Stage) -> bool:
+    """Whether both stand on the same rung of their operation."""
+    return (one.before, one.computes) == (other.before, other.computes)
 
 
 def _chain(stage: Stage, stages: Mapping[str, Stage]) -> list[Stage]:

@@ -121,6 +121,14 @@ def test_a_side_branch_comes_before_the_branch_that_goes_on(folder):
     assert names == ["mine", "x_side", "y_side", "a_trunk", "b_trunk", "c_top"]
 
 
+def test_variants_do_not_come_first_for_being_fewer(folder):
+    for name, before in (("a_trunk", "mine"), ("b_trunk", "a_trunk")):
+        add(folder, name, GOOD.replace("title", f'before = "{before}"\ntitle'))
+    add(folder, "x_variant", GOOD.replace("title", 'before = "mine"\nneeds = ["window"]\ntitle'))
+    names = [stage.name for stage in stages.discover() if stage.path.parent == folder]
+    assert names == ["mine", "a_trunk", "b_trunk", "x_variant"]
+
+
 def test_a_rung_above_a_broken_one_stands(folder):
     add(folder, "below", "title =")
     add(folder, "above", GOOD.replace("title", 'before = "below"\ntitle'))
