@@ -1,7 +1,7 @@
 // b5c_third_q: a third buffer of Q.
 //
-// Q of a step is released when its dK is complete, at the end of the next step. With two buffers, the load that
-// follows has only the time of one dS until its tile is needed. With three it has a step more.
+// Q of a step is released when its dK is complete, at the end of the next step. With two buffers, the load
+// that follows has only the time of one dS until its tile is needed. With three it has a step more.
 #include <cmath>
 
 #include "ladder/backward_rows.h"
