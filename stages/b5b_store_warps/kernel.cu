@@ -131,7 +131,7 @@ template <typename T, int d, typename A> struct Consumer {
   const int group_key = 64 * warpgroup::index(), key = group_key + 16 * warpgroup::warp(); // in the block
   const DqPart<d, A> dq_part;
   RegTile<float, 16, A::queries> s; // S^T, then dP^T of the same tile
-  RegTile<T, 16, A::queries> p_16, ds_16;
+  RegTile<T, 16, A::queries> p_16, p_for_ds, ds_16;
   RegTile<float, 16, d> dv, dk;
   RegTile<float, 16, A::dq_cols> dq;
   Turn<kBuffers> turn;
@@ -192,12 +192,13 @@ template <typename T, int d, typename A> struct Consumer {
   __device__ void compute_ds() {
     const auto &d_o = smem.d_o.tiles[turn.buffer][0];
     copy(p_16, s);
+    copy_apart(p_for_ds, p_16); // dV reads p_16 while dS is computed
     warpgroup::mma_ABt(s, rows_of(smem.v), d_o);
     warpgroup::mma_AB(dv, p_16, d_o, dv);
     warpgroup::mma_wait<1>(s);
     mul(s, s, kUnshift);
     sub_col(s, s, smem.delta[turn.buffer]);
-    mul(s, s, p_16); // dV reads p_16, too, and changes nothing
+    mul(s, s, p_for_ds);
     copy(ds_16, s);
     store(smem.ds[turn.buffer], ds_16, key);
     fence_async_proxy(); // makes the stores of dS^T visible to wgmma

@@ -71,6 +71,24 @@ template <InRegisters D, InRegisters S> __device__ inline void copy(D &dst, cons
     detail::map(dst, [](float x) { return x; }, src);
 }
 
+/// dst = src, 16-bit tiles, in registers of its own. After copy() both names may stand for the same
+/// registers, and while a product reads one of them as operand A, PTX forbids any access to them.
+template <RegisterTile D> __device__ inline void copy_apart(D &dst, const D &src) {
+  static_assert(sizeof(dst.pairs[0][0][0]) == 4,
+                "given an fp32 tile, expected a 16-bit one: insert copy(dst, src)");
+#pragma unroll
+  for (int i = 0; i < D::lines / 16; i++)
+#pragma unroll
+    for (int j = 0; j < D::span / 16; j++)
+#pragma unroll
+      for (int k = 0; k < 4; k++) {
+        uint32_t word;
+        memcpy(&word, &src.pairs[i][j][k], 4);
+        word = ptx::word_apart(word);
+        memcpy(&dst.pairs[i][j][k], &word, 4);
+      }
+}
+
 /// dst = src rounded to nearest, with its columns in the order of Fragments8; values beyond 448 become 448.
 template <int kCols>
 __device__ inline void copy(Fragments8<kCols> &dst, const RegTile<float, 16, kCols> &src) {

@@ -75,6 +75,13 @@ __device__ inline uint32_t pack_e4m3(float2 first, float2 second) {
   return word;
 }
 
+/// The same word in another register: the compiler cannot know that both have one value.
+__device__ inline uint32_t word_apart(uint32_t word) {
+  uint32_t copy;
+  asm volatile("mov.b32 %0, %1;" : "=r"(copy) : "r"(word));
+  return copy;
+}
+
 /// Transposes the 8x8 tile of 16-bit elements given as a fragment.
 __device__ inline uint32_t movmatrix_trans(uint32_t tile) {
   uint32_t transposed;
