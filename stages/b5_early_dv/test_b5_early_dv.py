@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +13,7 @@ from ladder.operations import BackwardProblem
 RunStage = Callable[..., Evaluation]
 
 PROBLEM = BackwardProblem(1, 4, 150, 300, 128, kv_heads=2, is_causal=True)
+REGISTER = re.compile(r"%r\d+")
 COUNTS = (
     "wgmma_instructions",
     "wavefronts_gmma",
@@ -39,6 +41,38 @@ def pending_at_ds(result: Evaluation) -> int:
 def test_dv_is_in_flight_under_ds(run_stage: RunStage) -> None:
     assert pending_at_ds(run_stage("b4g_wide_adds", PROBLEM)) == 0
     assert pending_at_ds(run_stage("b5_early_dv", PROBLEM)) == 1
+
+
+def uses_of_operands_in_flight(result: Evaluation) -> list[str]:
+    """The instructions that access registers of an operand A before its group has been waited for."""
+    found: list[str] = []
+    for launch in result.execution.launches:
+        groups: list[set[str]] = [set()]  # the last one has not been committed
+        for instruction in launch.instructions()["ptx"]:
+            if instruction.startswith("wgmma.mma_async"):
+                groups[-1].update(operand_a(instruction))
+            elif instruction.startswith("wgmma.commit_group"):
+                groups.append(set())
+            elif instruction.startswith("wgmma.wait_group"):
+                pending = int(instruction.rstrip(";").split()[-1])
+                groups = groups[-1 - pending :]
+            elif set().union(*groups) & set(REGISTER.findall(instruction)):
+                found.append(instruction)
+    return found
+
+
+def operand_a(wgmma: str) -> list[str]:
+    _, *braces = re.findall(r"{(.*?)}", wgmma)
+    return REGISTER.findall(braces[0]) if braces else []
+
+
+def test_ds_accesses_no_operand_of_dv(run_stage: RunStage) -> None:
+    result = run_stage("b5_early_dv", PROBLEM)
+    kernels = [
+        instruction for launch in result.execution.launches for instruction in launch.instructions()["ptx"]
+    ]
+    assert any(operand_a(one) for one in kernels if one.startswith("wgmma.mma_async"))
+    assert uses_of_operands_in_flight(result) == []
 
 
 def test_the_same_counts(run_stage: RunStage) -> None:

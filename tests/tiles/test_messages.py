@@ -142,6 +142,11 @@ WRONG = [
         "insert swap_layout(other, tile) first",
     ),
     (
+        "F32Row a, b;",
+        "copy_apart(a, b)",
+        "given an fp32 tile, expected a 16-bit one: call copy(dst, src)",
+    ),
+    (
         "F16Row a, b;",
         "swap_layout(a, b)",
         "given two tiles of the same layout, expected two different ones: insert copy(dst, src)",

@@ -75,7 +75,7 @@ template <InRegisters D, InRegisters S> __device__ inline void copy(D &dst, cons
 /// registers, and while a product reads one of them as operand A, PTX forbids any access to them.
 template <RegisterTile D> __device__ inline void copy_apart(D &dst, const D &src) {
   static_assert(sizeof(dst.pairs[0][0][0]) == 4,
-                "given an fp32 tile, expected a 16-bit one: insert copy(dst, src)");
+                "given an fp32 tile, expected a 16-bit one: call copy(dst, src)");
 #pragma unroll
   for (int i = 0; i < D::lines / 16; i++)
 #pragma unroll
