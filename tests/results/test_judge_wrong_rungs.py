@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "results"))
-
 import judge_wrong_rungs
+import pytest
 from judge_wrong_rungs import WrongRung, main
 
 
