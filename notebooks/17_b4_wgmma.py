@@ -152,8 +152,8 @@ for rung in ("b4f_halves", "b4g_wide_adds"):
 #
 # At $d = 128$ a step of b4g takes 4,130 clocks on an H100, and the tensor cores need 2,560 of them. While a consumer
 # computes dS, for 370 to 580 clocks, none of its products is in flight: dV is issued after dS, although it needs P
-# alone. b5 issues dV right after dP, and waits for dP only. P is rounded to 16 bits first and serves both dV and dS, so
-# dP takes the registers of S:
+# alone. b5 issues dV right after dP, and waits for dP only. P is rounded to 16 bits first, so dP takes the registers of
+# S. dS reads a second copy of P, because no other instruction may access registers that a product reads:
 
 # %%
 lessons.source("b5_early_dv", "__device__ void compute_ds() {", "store(smem.ds[turn.buffer], ds_16, key);")
