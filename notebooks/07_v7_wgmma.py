@@ -33,8 +33,8 @@ lessons.busy(["v5_async", "v6c_lane_reductions"])
 
 # %% [markdown]
 # In v6c shared memory is busy for 78% of the time, and the tensor cores for 43%. Each fragment of K and V passes
-# through `ldmatrix` into the registers of each warp. `mma.sync` is a limit, too: alone, it reaches two thirds of what
-# the tensor cores can do (`results/h200/ceilings.csv`).
+# through `ldmatrix` into the registers of each warp. `mma.sync` is a limit, too: even a loop of nothing else reaches
+# only two thirds of what the tensor cores can do (`results/h200/ceilings.csv`).
 #
 # ## Four warps, one product
 #
@@ -51,6 +51,11 @@ lessons.busy(["v5_async", "v6c_lane_reductions"])
 #
 # A 64-bit *descriptor* gives an operand's place in shared memory: its address, its strides and its swizzle. The
 # hardware applies the XOR of lesson 03. So the tiles stay as they are, and `ldmatrix` is no longer needed.
+#
+# Why is there no conflict? In one wavefront `wgmma` reads 8 rows of 16 bytes, as one pass of `ldmatrix` does. If rows
+# are 128 bytes long, without the XOR all eight pieces would be in the same four banks. The XOR moves them to eight
+# different groups of four banks: all 32. Rows of 256 bytes do not occur, because at $d = 128$ a tile is stored as two
+# blocks of 64 columns.
 #
 # In the tile library these products have the same names as those of v4. `mma_wait` waits for them. The header shows
 # how they are used:
@@ -84,8 +89,9 @@ lessons.source(
 # ## Two rules
 #
 # **1. The asynchronous proxy.** `wgmma` reads shared memory through the *asynchronous proxy*, outside the order of
-# ordinary loads and stores. A fence, `fence_async_proxy`, makes a thread's own writes visible to it. The writes of
-# the other threads need one more line, which is an exercise:
+# ordinary loads and stores. The fence `fence_async_proxy` makes the writes of the thread that executes it visible to
+# this proxy. So every thread executes it, after its own copies have arrived. The writes of the other threads need one
+# more line, which is an exercise:
 
 # %%
 lessons.source("v7_wgmma", "async_wait();", "prefetch(1 - now")
@@ -94,8 +100,8 @@ lessons.source("v7_wgmma", "async_wait();", "prefetch(1 - now")
 # **2. Registers in flight.** From its issue until it completes, a product reads the registers of operand A, if it is
 # there, and reads and writes the accumulator. No code may touch these registers before the wait. Where ptxas sees such
 # code, it adds waits and serialises all products: the result is right, but the kernel is slow. The emulator also waits
-# there. What was written to the registers *before* the product is ordered by `wgmma.fence`, which the tile library
-# issues in front of it.
+# there. Accesses *before* the product need `wgmma.fence`. It orders earlier accesses to the registers before those of
+# the product. All four warps execute it; the tile library issues it in front of each product.
 #
 # ## Predict
 #
@@ -129,9 +135,9 @@ gallery.costs(["v6c_lane_reductions", "v7_wgmma"], problem)
 # fit. v7b_large_tiles has tiles of 192 queries and 128 keys up to $d = 64$, and of 128 queries and 128 keys at $d =
 # 128$. It also has head dimension 256.
 #
-# With larger tiles of keys Q is read less often. A `wgmma` for S multiplies 16 columns of Q and K. It reads the 64 rows
-# of Q in 16 wavefronts, and N keys in N / 4. At $d = 128$ v7 has 32 keys per tile and v7b 128, so v7b reads Q a quarter
-# as often.
+# With larger tiles of keys Q is read less often. A `wgmma` for S reads 16 columns of Q and K, which are 32 bytes per
+# row. A wavefront reads 16 bytes of 8 rows. So the 64 rows of Q take 16 wavefronts, and 32 keys take 8. At $d = 128$ v7
+# has 32 keys per tile and v7b 128, so v7b reads Q a quarter as often.
 #
 # ## What they bought
 #

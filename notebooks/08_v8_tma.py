@@ -39,8 +39,9 @@ lessons.busy(["v7_wgmma", "v7b_large_tiles"])
 # ## A tensor map, and a load
 #
 # The host describes each tensor once, in a *tensor map*: sizes, strides, the shape of a tile, the swizzle. In the
-# kernel one thread names a tile by its coordinates. TMA loads the whole tile and swizzles it. Rows past the end of
-# the tensor become zeros, so the last tile of a tensor takes one load like any other.
+# kernel one thread names a tile by its coordinates. TMA loads the whole tile and swizzles it. Rows past the end of the
+# tensor become zeros, so the last tile of a tensor takes one load of the same number of bytes. The swizzle only changes
+# the order of the eight 16-byte segments within 128 bytes. So each row of 128 bytes still covers all 32 banks once.
 #
 # One load of TMA is one tile. A tile of K or V has 128 keys. A tile of Q has 64 rows, and each warpgroup has its own.
 
@@ -63,9 +64,16 @@ lessons.source("v8_tma", "const auto prefetch = [&](int key) {", "};")
 # | `full` | the announced bytes have been loaded | all warps, before they multiply |
 # | `empty` | the buffer has been released | the thread that issues loads, before the next load |
 #
-# Just before it issues the loads of a tile, a thread announces their bytes to `full`: the one arrival that a phase of
-# `full` expects. At first all buffers are empty, though no warp has released them. So the wait for `empty` names the
-# other parity, that of a phase before the first, which counts as complete.
+# Just before a thread issues the loads of a tile, it announces their bytes to `full`. This announcement is also the one
+# arrival that a phase of `full` expects. Each load names this mbarrier. TMA subtracts the bytes that it has written
+# from those that were announced. At 0 the phase completes.
+#
+# The announced number must be exact. If too many bytes are announced, the phase never completes. If too few are
+# announced, the count may be 0 before the whole tile has arrived: then warps multiply what was in the buffer before. Or
+# the count falls below 0, and the phase never completes.
+#
+# TMA writes through the asynchronous proxy, and `wgmma` reads through it. So a warp that has waited for `full` may
+# issue its products, without `fence_async_proxy`.
 #
 # A phase has no number, only a *parity*, 0 or 1, which alternates. A wait names the parity of the phase that must
 # complete. Being off by one is the classic mistake: the wait returns before the tile has arrived, or never. So `Turn`
@@ -75,6 +83,10 @@ lessons.source("v8_tma", "const auto prefetch = [&](int key) {", "};")
 lessons.source("v8_tma", "template <int kBuffers> struct Turn {", "};", file="tiles/ring.h")
 
 # %% [markdown]
+# At first all buffers are empty, though no warp has released them. So the first wait for `empty` must return at once.
+# `wait_empty` therefore names the other parity, `turn.parity ^ 1`. In the first round this is the phase before the
+# first one, which counts as complete.
+#
 # The loop has no block barrier any more. A warpgroup that is ahead goes on to the next tile:
 
 # %%

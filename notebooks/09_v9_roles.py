@@ -98,10 +98,11 @@ lessons.measured(["v8_tma", "v9_roles", "torch cuDNN"])
 lessons.diff("v9_roles", "v9b_three_consumers")
 
 # %% [markdown]
-# With three consumers each of their threads has 160 registers instead of 240. O takes 64 of them, and S of 80 keys
-# takes 40. P has half the size of S, since its elements have 16 bits. Here it takes over S's registers: when P is
-# there, S is not needed any more. So tiles of 128 keys would fit, too. But in lesson 10 the next S is computed while
-# P is in use. Then both need registers: 64 + 40 + 20 for 80 keys. With 96 keys ptxas spills there.
+# With two consumers a block starts with 168 registers per thread. The producer's warpgroup goes down to 24, so each
+# thread of a consumer has 240. With three consumers it has 160. O takes 64 of them, and S of 80 keys takes 40. P has
+# half the size of S, since its elements have 16 bits. Here it takes over S's registers: when P is there, S is not
+# needed any more. So tiles of 128 keys would fit, too. But in lesson 10 the next S is computed while P is in use. Then
+# both need registers: 64 + 40 + 20 for 80 keys. With 96 keys ptxas spills there.
 #
 # A tile of K and V also serves 192 rows instead of 128. These speeds and counters show what v9b bought:
 

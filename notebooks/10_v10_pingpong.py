@@ -163,9 +163,10 @@ lessons.busy(rungs)
 # Without a mask both ideas together gain 13% over v9b at $d = 64$, and 5% at $d = 128$. There the tensor cores are
 # busy for 88% of the time. With a causal mask v10b gains 9% at $d = 64$ and loses 2% at $d = 128$.
 #
-# It costs registers. In v9b P takes over the registers of S. In v10b P stays in use while the next S is computed,
-# which takes 20 registers more per thread at $d = 128$. And a consumer without rows computes one dummy tile, so that
-# all take the same number of turns.
+# It costs registers. In v9b P takes over the registers of S. In v10b P stays in use while the next S is computed, which
+# takes 20 registers more per thread at $d = 128$. And the consumers depend on each other. Each waits for the one before
+# it, so a consumer takes its turn even for tiles that it does not need. One without rows still computes the first tile,
+# whose S is issued before the loop: a dummy tile.
 #
 # **The bottleneck that the next rung removes:** a block first waits for its Q and K, and at its end it stores O.
 # Meanwhile nothing else runs on its SM.

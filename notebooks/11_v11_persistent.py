@@ -83,13 +83,15 @@ lessons.source("v11b_store", "// lower numbers are in_turn's", "tma::store_commi
 
 # %% [markdown]
 # Each consumer has its own tile of Q, 64 rows, and its own number of a named barrier. So only the four warps of one
-# consumer meet at the two barriers here; the other consumers go on. The first barrier waits until these four warps
-# have finished their products with Q. Then each warp writes its 16 rows of O. The fence makes a warp's writes visible
-# to TMA, which reads through the asynchronous proxy. The second barrier waits until all four warps have written.
+# consumer meet at the two barriers here; the other consumers go on. The first barrier waits until these four warps have
+# finished their products with Q. Then each warp writes its 16 rows of O. Each thread executes the fence, which makes
+# its own writes visible to TMA: like `wgmma`, TMA reads through the asynchronous proxy. The second barrier waits until
+# all four warps have written.
 #
-# The producer may load another Q into the buffer only after the stores of all consumers have *read* it. Each consumer
-# waits for its own store one item later, after it has issued the first product of that item. By then the store has
-# usually finished. Then its warps release the buffer:
+# The producer may load another Q into the buffer only after the stores of all consumers have *read* it. Only the thread
+# that issued a store can wait for it. It does so one item later, after the first product of that item has been issued.
+# By then the store has usually finished. Then its warp releases the buffer. The other three warps of the consumer
+# release it without waiting, since the buffer is empty only when all warps have released it:
 
 # %%
 lessons.source("v11b_store", "// S = Q K^T and P = exp(S - m) of the first tile", "warpgroup::mma_wait(s);")

@@ -63,9 +63,10 @@ pd.Series({name: f"{finish(lengths):.3f}" for name, lengths in orders.items()}, 
 # The order head by head takes nearly twice as long as a perfect distribution. A head has 22 items, and 132 is 6 x 22.
 # So each SM gets the same rows of every sixth head: some SMs get only long items, others only short ones.
 #
-# v11 goes batch by batch, and a batch has 16 heads. Within a batch the last rows of all its heads come first. So the
-# items become shorter four times over, and the long ones of the last batch begin late. *Longest first* over all heads
-# is better: all long items begin early, and the short ones at the end fill the gaps.
+# v11 goes batch by batch, and a batch has 16 heads. Within a batch the last rows of all its heads come first, so the
+# items become shorter and shorter. With four batches this happens four times, and the long items of the last batch
+# begin late. *Longest first* over all heads is better: all long items begin early, and the short ones at the end fill
+# the gaps.
 #
 # ### Predict
 #
@@ -80,9 +81,10 @@ lessons.predict("time_shortest_first", time_shortest_first)
 # ## v12: an order for time and for L2
 #
 # With a causal mask v12 puts the heads of *all* batches together, as long as their K and V have at most 128 MB. This
-# constant is more than the L2 cache holds, but blocks that read the same tile do so at about the same time. Without a
-# mask all items take equally long. There v12 goes head by head, so that blocks which run at the same time read the
-# same K and V:
+# order has a price: blocks that run at the same time read K and V of many heads, which compete for the L2 cache. The
+# constant is more than the cache holds, but blocks that read the same tile do so at about the same time. Without a mask
+# all items take equally long. There v12 goes head by head, so that blocks which run at the same time read the same K
+# and V:
 
 # %%
 lessons.source("v12_order", "/// Causal: at most half as many heads as blocks", "const unsigned heads = min(")
@@ -100,9 +102,10 @@ lessons.busy(["v11b_store", "v12_order"], only=["tensor cores", "L2", "DRAM"])
 # %% [markdown]
 # ## v12b: a counter
 #
-# In v12 a block's items are fixed before the launch. This balances the load only if all blocks are equally fast, and
-# if the items of a round are equally long. Neither is true. In v12b a block takes its next item when it has loaded
-# the current one. The item's number comes from a counter in global memory. This is called a *dynamic tile scheduler*:
+# In v12 a block's items are fixed before the launch. This balances the load only if all blocks are equally fast, and if
+# the items that they compute at the same time are equally long. Neither is true. In v12b a block takes its next item
+# when its producer has issued all loads of the current one. The item's number comes from a counter in global memory.
+# This is called a *dynamic tile scheduler*:
 
 # %%
 lessons.source(
@@ -112,9 +115,12 @@ lessons.source(
 )
 
 # %% [markdown]
-# Only the producer takes numbers. It writes the number beside Q's buffer. The mbarrier that makes Q visible also
-# makes the number visible. `atomicInc` wraps at its second argument. Each item is followed by one increment, so the
-# last increment of a launch sets the counter back to 0. In the model this gives:
+# Only the producer takes numbers. It writes the number beside Q's buffer. The mbarrier that makes Q visible also makes
+# the number visible. `atomicInc(counter, count - 1)` adds 1 and returns the old value. If the old value is `count - 1`,
+# it sets the counter to 0 instead. A launch executes it once per item, `count` times, so its last execution sets the
+# counter back to 0.
+#
+# In the model from the beginning of this lesson, a counter gives:
 
 # %%
 longest_first = orders["all heads, last rows first"]
@@ -157,9 +163,9 @@ lessons.measured(["v11b_store", "v12_order", "v12b_counter", "v12c_end_aligned",
 
 # %% [markdown]
 # With a causal mask v12's order gains 5% at $d = 64$ and 1% at $d = 128$. The model promises 9%, but it counts tiles
-# alone. Without a mask the order gains 2% at $d = 128$. The counter gains 3 to 5% with a causal mask. It loses 4%
-# without a mask at $d = 128$: there the order of v12 was already good, and a number must be fetched per item. v12c
-# gains 3% with a causal mask at $d = 64$, and at most 1% elsewhere.
+# alone. Without a mask the order gains 2% at $d = 128$, and loses 1% at $d = 64$. The counter gains 3 to 5% with a
+# causal mask. It loses 4% without a mask at $d = 128$: there the order of v12 was already good, and a number must be
+# fetched per item. v12c gains 3% with a causal mask at $d = 64$, and at most 1% elsewhere.
 #
 # ## What is left
 
