@@ -128,7 +128,7 @@ void legacy_stream_waits(const Data &data) {
 }
 
 void a_kernel_that_sleeps_ends(const Data &data) {
-  sleep<<<1, 1, 0, data.first>>>(4000000, data.shared + 10);
+  sleep<<<1, 1, 0, data.first>>>(50000, data.shared + 10); // about 10,000 polls
   CUDA(cudaStreamSynchronize(data.first));
   CHECK(data.shared[10] == 1);
 }
