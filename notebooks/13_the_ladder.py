@@ -68,8 +68,9 @@ table = ladder.compare(problem, backend="emulator")
 lessons.after("mma_of_v3", lambda: lessons.counts(table))
 
 # %% [markdown]
-# How much arithmetic does one wavefront of shared memory serve? From v1 to v3 this number grows 700 times. In v4 it is
-# smaller for this problem: a block has 256 rows and here only 192 of them are used, but all its warps load fragments.
+# How much arithmetic does one wavefront of shared memory serve? From v1 to v3 this number grows by a factor of 700.
+# In v4 it is smaller for this problem: a block has 256 rows and here only 192 of them are used, but all its warps load
+# fragments.
 
 # %%
 wavefronts = (table["wavefronts_ld"] + table["wavefronts_st"]).astype(float)

@@ -146,14 +146,15 @@ for rung in ("b4f_halves", "b4g_wide_adds"):
     print(f"{rung}: {questions.executed(rung, 'red', questions.GRADIENTS):,} additions to dQ")
 
 # %% [markdown]
-# b4g gains 3% over b4f. All seven rungs together gain 62 to 70% over b2c.
+# b4g gains 3% over b4f. The seven rungs from b4 to b4g together gain 62 to 70% over b2c.
 #
 # ## b5: dV under dS
 #
 # At $d = 128$ a step of b4g takes 4,130 clocks on an H100, and the tensor cores need 2,560 of them. While a consumer
 # computes dS, for 370 to 580 clocks, none of its products is in flight: dV is issued after dS, although it needs P
 # alone. b5 issues dV right after dP, and waits for dP only. P is rounded to 16 bits first, so dP takes the registers of
-# S. dS reads a second copy of P, because no other instruction may access registers that a product reads:
+# S. dS is computed from a second copy of P, because no other instruction may access registers that a product in flight
+# reads:
 
 # %%
 lessons.source("b5_early_dv", "__device__ void compute_ds() {", "store(smem.ds[turn.buffer], ds_16, key);")
@@ -162,8 +163,9 @@ lessons.source("b5_early_dv", "__device__ void compute_ds() {", "store(smem.ds[t
 # ## b5b: store warps
 #
 # A warp's eight `red` take 580 to 730 clocks of b4g's step, and dP is issued after them. In b5b a consumer stores its
-# part of dQ to shared memory and issues dP. Two warps of the producer's warpgroup, one per consumer, have TMA add it:
-# `cp.reduce.async.bulk` adds 16 KB. They alone wait until TMA has read the buffer:
+# part of dQ to shared memory and issues dP. Two warps of the producer's warpgroup, one per consumer, issue the
+# additions by TMA: one `cp.reduce.async.bulk` adds 16 KB. The store warp then waits until TMA has read the buffer. The
+# consumer continues meanwhile, and needs the buffer again only in the next step:
 
 # %%
 lessons.source(
@@ -182,15 +184,15 @@ table[["wgmma_instructions", "wavefronts_gmma", "wavefronts_st", "tma_store_inst
 # ## b5c: a third buffer of Q
 #
 # Q of a step is released at the end of the next one, when its dK is complete. With two buffers, the load that follows
-# has only the time of one dS. b5c gives Q a third buffer, so that the load has a step more. No count changes.
+# has only the time of one dS. b5c gives Q a third buffer, so the load is issued one step earlier. No count changes.
 #
-# These three rungs take $d = 128$ alone, and none has been timed yet, so `stage="auto"` chooses b4g. A draft with all
-# three ideas had 1.05 to 1.12 times b4g's speed on an H100. It also loaded lse and delta ahead: [b5b's
+# These three rungs support $d = 128$ alone, and none has been timed yet, so `stage="auto"` chooses b4g. A draft with
+# all three ideas had 1.05 to 1.12 times b4g's speed on an H100. It also loaded lse and delta ahead: [b5b's
 # README](../stages/b5b_store_warps/README.md) has the details.
 #
 # ## What is left
 #
-# Shared memory is the limit. Per step at $d = 64$ it is busy for 2,816 clocks, and the tensor cores for 2,560 ([b4's
+# Shared memory limits b4g. Per step at $d = 64$ it is busy for 2,816 clocks, and the tensor cores for 2,560 ([b4's
 # README](../stages/b4_wgmma/README.md) counts them). Persistent blocks, which help the forward pass, were tried here.
 # They lose under a causal mask: a grid is better than their fixed order of work items, because its blocks start on
 # whichever SM is free. And the last bits of dQ differ from run to run: deterministic gradients on `wgmma` are not in

@@ -1,7 +1,7 @@
-// b5_early_dv: dV is issued together with dP, so the tensor cores compute it under dS.
+// b5_early_dv: dV is issued together with dP, so the tensor cores compute it while dS is computed.
 //
 // P^T is rounded to 16 bits before dP is issued, once for dV and for dS. So dP^T takes the registers of S^T,
-// and dV is in flight while dS is computed. d = 128 alone: at d = 64 this was slower.
+// and dV is in flight while dS is computed. d = 128 alone: at d = 64 drafts were slower.
 #include <cmath>
 
 #include "ladder/backward_rows.h"
@@ -177,8 +177,8 @@ template <typename T, int d, typename A> struct Consumer {
     smem.d_o.wait_full(turn); // here, so that ptxas does not move the exponentials past later waits
   }
 
-  /// dP^T = V dO^T and dV += P^T dO. Under dV dS^T = P^T (dP^T - delta), in registers and for both consumers
-  /// in shared memory.
+  /// dP^T = V dO^T and dV += P^T dO. While dV is in flight: dS^T = P^T (dP^T - delta), in registers, and in
+  /// shared memory for both consumers.
   __device__ void compute_ds() {
     const auto &d_o = smem.d_o.tiles[turn.buffer][0];
     copy(p_16, s);

@@ -1,7 +1,7 @@
-// b5b_store_warps: TMA adds dQ, issued by warps of their own.
+// b5b_store_warps: store warps issue the addition of dQ by TMA.
 //
-// A consumer stores its part of dQ to shared memory and continues with dP. Its store warp, of the producer's
-// warpgroup, has TMA add it (cp.reduce.async.bulk) and waits until the buffer has been read.
+// A consumer stores its part of dQ to shared memory and continues with dP. Its store warp, in the producer's
+// warpgroup, issues the addition (cp.reduce.async.bulk) and waits until the buffer has been read.
 #include <cmath>
 
 #include "ladder/backward_rows.h"
@@ -187,8 +187,8 @@ template <typename T, int d, typename A> struct Consumer {
     smem.d_o.wait_full(turn); // here, so that ptxas does not move the exponentials past later waits
   }
 
-  /// dP^T = V dO^T and dV += P^T dO. Under dV dS^T = P^T (dP^T - delta), in registers and for both consumers
-  /// in shared memory.
+  /// dP^T = V dO^T and dV += P^T dO. While dV is in flight: dS^T = P^T (dP^T - delta), in registers, and in
+  /// shared memory for both consumers.
   __device__ void compute_ds() {
     const auto &d_o = smem.d_o.tiles[turn.buffer][0];
     copy(p_16, s);
@@ -259,7 +259,7 @@ template <int d, typename A> struct DqPart {
   }
 };
 
-/// A store warp, a single thread: has TMA add its consumer's part of dQ, step by step.
+/// A store warp, a single thread: issues the additions of its consumer's part of dQ, step by step.
 template <int d, typename A>
 __device__ void add_dq(typename A::Shared &smem, const ladder::Steps<A::queries> &steps, int consumer,
                        float *dq_sums) {

@@ -194,8 +194,8 @@ template <typename T, int d, typename A> struct Consumer {
     smem.d_o.wait_full(turn); // here, so that ptxas does not move the exponentials past later waits
   }
 
-  /// dP^T = V dO^T and dV += P^T dO. Under dV dS^T = P^T (dP^T - delta), in registers and for both consumers
-  /// in shared memory.
+  /// dP^T = V dO^T and dV += P^T dO. While dV is in flight: dS^T = P^T (dP^T - delta), in registers, and in
+  /// shared memory for both consumers.
   __device__ void compute_ds() {
     const auto &d_o = smem.d_o.tiles[turn.buffer][0];
     copy(p_16, s);
@@ -266,7 +266,7 @@ template <int d, typename A> struct DqPart {
   }
 };
 
-/// A store warp, a single thread: has TMA add its consumer's part of dQ, step by step.
+/// A store warp, a single thread: issues the additions of its consumer's part of dQ, step by step.
 template <int d, typename A>
 __device__ void add_dq(typename A::Shared &smem, const ladder::Steps<A::queries> &steps, int consumer,
                        float *dq_sums) {
