@@ -1,4 +1,4 @@
-"""The lock of builds: held by one process, and gone with it."""
+"""The lock of builds: held by one process, and gone with it or when it is released."""
 
 import fcntl
 import subprocess
@@ -30,5 +30,20 @@ def test_a_killed_build_leaves_no_lock(tmp_path):
     lock = BuildLock(str(path))
     assert lock.try_acquire()
     lock.release()
-    with open(path) as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert not path.exists(), "torch's own lock would wait until it is gone"
+
+
+def test_a_file_that_the_process_before_removes_is_no_lock(tmp_path, monkeypatch):
+    path = tmp_path / "lock"
+    locks = []
+
+    def flock(file, operation):
+        locks.append(operation)
+        if len(locks) == 1:
+            path.unlink()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", flock)
+        lock = BuildLock(str(path))
+        assert lock.try_acquire() and len(locks) == 2 and path.exists()
+    lock.release()
