@@ -30,10 +30,10 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what ``make test`` leaves to ``pytest stages/``: of the project's rungs that others continue,
-    except the first ones, and of those that have not been timed, all but one kernel on the matrix; of those
-    that are slow to compile, the tests of the matrix that compile all of their kernels. What compiles whole
-    rungs comes first.
+    """Marks what ``make test`` leaves to ``pytest stages/``. For rungs of the project that others continue,
+    except the first ones, and for rungs that have not been timed, this is all except one kernel on the
+    matrix. For rungs that are slow to compile, it is the tests of the matrix that compile all their kernels.
+    Tests that compile whole rungs come first.
     """
     items.sort(key=lambda item: item.path.name != "test_shared_claims.py")
     ladder = {stage.name: stage for stage in discover()}

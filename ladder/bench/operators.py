@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-#: A factor of logits, of O or of gradients; one of each head, too.
+#: A factor of logits, of O or of gradients; factors per head, too.
 _SCALE = r"(?:\w+\.)*(?:\w*scale|alpha|inv_length)\b(?:\[[^\]]*\])?"
 #: For each kind of change, the pattern and its replacements.
 _SWAPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -55,7 +55,7 @@ _ORDER = re.compile(r"wait|releas|acqui|arrive|(?<!a)sync|fence|commit|publish|p
 _PLACE = re.compile(
     r"(?<!int )(?<=[(\[ ])((?:\w+\.)*\w*(?:row|col|key|query|tile|head|begin|first|turn))(?=[,)\]])"
 )
-#: What says which head, sequence or work item it is.
+#: An expression that numbers a head, a sequence, a work item or a block.
 _ITEM = re.compile(
     r"(?<!int )(?<![\w.])((?:\w+\.)*(?:(?:kv_)?head(?:\(\))?|number|item|sequence)|blockIdx\.[xyz])"
     r"(?=[,)\];]| [-+*/%<])"

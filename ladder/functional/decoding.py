@@ -213,9 +213,7 @@ def _once(tensors: Sequence[Tensor | None], others: tuple[int, ...], check: Call
 def _require_rows(name: str, cache: Tensor) -> None:
     """Raises :class:`InvalidProblem` for a cache that rungs do not take as it lies."""
     if cache.is_neg():
-        raise InvalidProblem(
-            f"{name} is a view of its negative (torch's negative bit)", f"Pass {name}.resolve_neg()."
-        )
+        raise InvalidProblem(f"{name} has torch's negative bit set", f"Pass {name}.resolve_neg().")
     if not lies_in_rows(cache) or cache.data_ptr() % 16:
         raise InvalidProblem(
             f"{name} has the strides {tuple(cache.stride())}: rows must be contiguous and begin at multiples "

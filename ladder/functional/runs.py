@@ -211,7 +211,7 @@ def _adds_determinism(stage: Stage, ladder: Ladder) -> bool:
 
 def _require_timed(stage: Stage) -> None:
     if not stage.timed:
-        raise UnsupportedProblem(f"{stage.name} has not been timed: only its name chooses it")
+        raise UnsupportedProblem(f"{stage.name} has not been timed, so it must be chosen by name")
 
 
 def _require_deterministic(stage: Stage, deterministic: bool) -> None:

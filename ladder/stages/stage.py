@@ -51,7 +51,7 @@ class Stage:
     only_arch: str | None = None
     #: Whether its outputs are bit-identical for every order of blocks and warps.
     deterministic: bool = True
-    #: Whether its speed on a GPU has been measured: without that, only its name chooses it.
+    #: Whether its speed on a GPU has been measured. If not, it must be chosen by name.
     timed: bool = True
 
     @property

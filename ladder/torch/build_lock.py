@@ -9,8 +9,8 @@ from typing import Any
 
 
 class BuildLock:
-    """In place of torch's: a file that a killed process leaves behind, so that all later builds wait forever.
-    A lock on the file ends with its process.
+    """Replaces torch's lock, which is a file: a killed process leaves it behind, and all later builds wait
+    forever. A lock on the file ends with its process.
     """
 
     def __init__(self, path: str, *_: Any, **named: Any) -> None:

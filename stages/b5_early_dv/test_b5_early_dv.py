@@ -83,7 +83,7 @@ def test_the_same_counts(run_stage: RunStage) -> None:
 @pytest.mark.parametrize("inputs", ["negative", "large", "dominant"])
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_p_in_16_bits_is_exact_enough_for_ds(run_stage: RunStage, dtype: str, inputs: str) -> None:
-    """And keys past the end have no part, where lse is far below 0."""
+    """Out-of-range keys do not contribute, even if lse is far below 0."""
     run_stage(
         "b5_early_dv", BackwardProblem(1, 1, 70, 33, 128, dtype=dtype, inputs=inputs, lse_gradient=True)
     )

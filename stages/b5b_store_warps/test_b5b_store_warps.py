@@ -1,4 +1,4 @@
-"""b5b's claims: no `red`, two bulk additions per step, and 256 wavefronts for the stores of dQ."""
+"""b5b's claims: no `red`, two bulk additions and 256 wavefronts for the stores of dQ per step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ladder.operations import BackwardProblem
 RunStage = Callable[..., Evaluation]
 
 PROBLEM = BackwardProblem(1, 2, 256, 200, 128)
-#: Of each head, tiles of queries by tiles of keys.
+#: Per head, tiles of queries times tiles of keys.
 STEPS = 2 * (256 // 64) * -(-200 // 128)
 CONSUMERS, VALUES = 2, 64 * 128  # of a tile of dQ
 
@@ -29,7 +29,7 @@ def test_tma_adds_dq(run_stage: RunStage) -> None:
 
 
 def test_stores_of_dq_have_no_conflicts(run_stage: RunStage) -> None:
-    """A wavefront for each 128 bytes. Products are b5's."""
+    """One wavefront per 128 bytes; the products are those of b5."""
     before, now = (run_stage(stage, PROBLEM).row for stage in ("b5_early_dv", "b5b_store_warps"))
     assert now["wavefronts_st"] - before["wavefronts_st"] == STEPS * VALUES * 4 // 128
     assert (now["conflicts"], now["conflicts_gmma"]) == (0, 0)

@@ -36,5 +36,5 @@ def test_one_more_buffer_and_the_same_counts(run_stage: RunStage) -> None:
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 7])
 def test_both_rings_wrap(run_stage: RunStage, steps: int) -> None:
-    """Of three buffers and of two."""
+    """One has three buffers, the other two."""
     run_stage("b5c_third_q", BackwardProblem(1, 1, 64 * steps, 128, 128, dtype="bf16"))

@@ -238,7 +238,7 @@ def table(**pages: int) -> dict[str, Any]:
         ({**table(), "block_table": torch.zeros(1, 3, dtype=torch.int32)}, r"block_table is \(1, 3\)"),
         (in_pages(inputs(), 24), "page_size is 24; it must be a multiple of 16"),
         (wrong(k_cache=inputs(d=128)["k_cache"][..., ::2]), "k_cache has the strides .* contiguous"),
-        (wrong(v_cache=torch._neg_view(inputs()["v_cache"])), "v_cache is a view of its negative"),
+        (wrong(v_cache=torch._neg_view(inputs()["v_cache"])), "v_cache has torch's negative bit set"),
         (
             {**inputs(d=192), "v_cache": inputs(d=128)["v_cache"]},
             r"same shape\nladder.attention alone takes values narrower than keys",
@@ -339,7 +339,7 @@ def test_factors_that_change_are_checked_again() -> None:
     given = {**in_e4m3(inputs()), "seqused_k": lengths(96, 0)}
     assert not ladder.decode_attention(**given)[0][1].any()
     given["v_descale"][1] = torch.inf
-    with pytest.raises(InvalidProblem, match=r"v_descale\[1\] is inf; a kv head's factor is a finite number"):
+    with pytest.raises(InvalidProblem, match=r"v_descale\[1\] is inf; a kv head's factor must be finite"):
         ladder.decode_attention(**given)
 
 

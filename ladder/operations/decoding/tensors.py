@@ -129,7 +129,7 @@ def check_descales(k_descale: Tensor, v_descale: Tensor) -> None:
     for name, descale in (("k_descale", k_descale), ("v_descale", v_descale)):
         for head, factor in enumerate(descale.tolist()):
             if not math.isfinite(factor):
-                raise InvalidProblem(f"{name}[{head}] is {factor}; a kv head's factor is a finite number")
+                raise InvalidProblem(f"{name}[{head}] is {factor}; a kv head's factor must be finite")
 
 
 def check_lengths(
