@@ -109,9 +109,10 @@ table[["mma_instructions", "global_sectors_st"]].T
 # In b3 every key tile adds to every tile of dQ. Here the mask skips some. So h3g's counter of a tile holds the number
 # of the key tile that has added *last*. A block computes from the mask for which number it must wait.
 #
-# Most of these steps were not measured one by one. Pairs were: at $d = 128$ they had 261 TFLOP/s, and a warp with 16
-# keys of its own 235 (`results/h200/hstu_tried.csv`). These are TFLOP/s of the gradients with all steps except turns,
-# on an H200 in bf16, over the pairs that the mask shows:
+# Most of these steps were not measured one by one. One was, in a note of an experiment
+# (`results/h200/hstu_tried.csv`): at $d = 128$ a form with pairs of warps had 261 TFLOP/s, and one in which each warp
+# has its own 16 keys had 235. The table shows TFLOP/s of the gradients with all steps except turns, on an H200 in
+# bf16. Only pairs of query and key that the mask shows are counted:
 
 # %%
 lessons.measured_hstu(["h3f_large_blocks"], "hstu_backward")
