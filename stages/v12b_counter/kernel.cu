@@ -158,6 +158,7 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
   while (true) {
     auto &q_smem = smem.q.wait_full(q_turn, warpgroup::index());
     const unsigned number = uniform(smem.number[q_turn.buffer]);
+    __syncwarp(); // all lanes have read it before the buffer is released
     if (number >= WorkItem<A>::count(problem))
       break;
     const WorkItem<A> item(problem, together, number);
