@@ -62,7 +62,9 @@ def test_nothing_is_spilled(spilled_bytes: Callable[..., list[int]]) -> None:
     assert set(spilled_bytes(NAME)) == {0}
 
 
-@pytest.mark.parametrize("stage", [NAME, "d3_paged", "d4_one_launch", "d5_variants"])
+@pytest.mark.parametrize(
+    "stage", [NAME, "d3_paged", "d4_one_launch", pytest.param("d5_variants", marks=pytest.mark.full)]
+)
 def test_o_stays_in_registers(ptxas_report: Callable[..., str], stage: str) -> None:
     """An array that is indexed by a loop that is not unrolled is in local memory. ptxas counts that as stack
     frame, not as spill: with tiles of 32 rows O would take 512 bytes per thread at d = 128.

@@ -92,6 +92,7 @@ def test_a_sequence_has_the_same_bits_alone_and_in_a_batch() -> None:
         assert torch.equal(o_one[0], o[b]) and torch.equal(lse_one[0], lse[b])
 
 
+@pytest.mark.full
 def test_few_kernels_spill(spilled_bytes: Callable[..., list[int]]) -> None:
     """In f16 1,348 bytes are stored and loaded at d = 256, and 1,440 at d = 128 with tiles of 32 rows; in
     bf16 256 less.
@@ -100,6 +101,7 @@ def test_few_kernels_spill(spilled_bytes: Callable[..., list[int]]) -> None:
     assert len(spilled) <= 4 and sum(spilled) <= 2 * (1348 + 1440) - 2 * 256
 
 
+@pytest.mark.full
 def test_o_stays_in_registers(ptxas_report: Callable[..., str]) -> None:
     """In local memory it would take 512 bytes per thread at d = 128 with tiles of 32 rows, and at d = 256."""
     frames = [int(size) for size in re.findall(r"(\d+) bytes stack frame", ptxas_report(NAME))]

@@ -163,6 +163,7 @@ def test_a_source_page_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert counted == 2 * ["v1_minimal"]
 
 
+@pytest.mark.full
 def test_translated_texts_that_are_as_before_are_left_alone(tmp_path: Path) -> None:
     module = docs_module("site")
     module.translated_tree("zh-CN", tmp_path)
