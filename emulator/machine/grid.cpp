@@ -22,7 +22,7 @@ constexpr auto kTick = std::chrono::milliseconds(100);
 constexpr std::uint64_t kIdleShare = 32;
 /// With fewer polling rounds nothing can be concluded: lanes that wait at joins may still be released.
 constexpr std::uint64_t kFewRounds = 256;
-/// So often each block may poll before the grid is suspended; most lanes at joins are released before.
+/// Each block may poll this often before the grid is suspended. By then most lanes at joins are released.
 constexpr std::uint64_t kStallRounds = 80;
 
 [[noreturn]] void refuse(const LaunchContext &launch, const std::string &why) {
@@ -261,7 +261,7 @@ private:
     std::uint64_t progress = 0, rounds = 0;
   };
 
-  /// The rounds of a worker's `resident` blocks that end its patience.
+  /// After how many polling rounds of its `resident` blocks a worker gives up.
   std::uint64_t most_rounds(std::size_t resident) const {
     if (patience_ == Patience::stall)
       return kStallRounds * resident;

@@ -44,7 +44,7 @@ public:
   const std::shared_ptr<const machine::Code> &code() const { return context_.code; }
   /// Changes when a thread does anything but poll.
   std::uint64_t progress() const { return context_.progress.load(); }
-  /// Allows each warp so many more instructions.
+  /// Raises the limit of instructions per warp by this number.
   void raise_instruction_limit(std::uint64_t instructions);
 
 private:

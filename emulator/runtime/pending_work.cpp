@@ -16,14 +16,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Between two looks in vain: of a host that waits, and of one that computes.
+/// Pauses between polls without progress, while the host waits and while it computes.
 constexpr std::chrono::microseconds kPause = 50us, kLongPause = 1ms;
-/// So many looks in vain before pauses are long, and before a wait or the program can end.
+/// After this many polls without progress pauses become long, and a wait or the program may end.
 constexpr std::uint64_t kManyLooks = 100;
-/// After so long without any change, a wait of the host is a deadlock: only another thread of the host could
-/// end it.
+/// A wait of the host without progress for this long is a deadlock: only another thread of the host could end
+/// it.
 constexpr auto kDeadlock = 3s;
-/// After so long the user is told, in case the host polls too.
+/// After this time without progress the kernel is reported, since the host may poll, too.
 constexpr auto kLong = 10s;
 
 /// A script reads results without waiting for them: tensors of the emulated GPU are memory of the process.

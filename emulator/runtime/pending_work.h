@@ -1,8 +1,8 @@
 // Work that was not complete when its call returned: kernels that wait for the host or for work of other
 // streams, and the work that follows them.
 //
-// All other work is performed by its call. A kernel all of whose threads only poll is suspended; a thread of
-// its own lets it look again and again, and performs what follows it.
+// All other work is performed by its call. A kernel all of whose threads only poll is suspended; a
+// background thread lets it poll again, and performs the work that follows it.
 #pragma once
 
 #include "runtime/cuda_api.h"
@@ -65,7 +65,7 @@ private:
   std::list<std::shared_ptr<Task>> tasks_; ///< in the order of their calls
   std::atomic<std::size_t> count_{0};      ///< of tasks_
   int waiting_ = 0;                        ///< threads of the host
-  std::uint64_t looks_ = 0;                ///< in vain, while the host waits
+  std::uint64_t looks_ = 0;                ///< polls without progress, while the host waits
   std::chrono::steady_clock::time_point moved_;
   cudaError_t error_ = cudaSuccess;    ///< of work, for the next wait
   std::atomic<bool> has_ended_{false}; ///< the program

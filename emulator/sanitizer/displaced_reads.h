@@ -35,7 +35,7 @@ class DisplacedReads {
 public:
   explicit DisplacedReads(std::uint64_t bytes) : bytes_(bytes) {}
 
-  /// A read of `bytes` bytes, 16 at most, that do not cross a row.
+  /// Records a read of at most 16 bytes within one row.
   void add(std::uint64_t address, std::uint64_t bytes, const Access &read) {
     const std::uint32_t granules = (1u << bytes / DisplacedRead::kGranule) - 1;
     add_to_row(address / kRow, {read, granules << address % kRow / DisplacedRead::kGranule, 0});

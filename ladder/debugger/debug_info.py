@@ -397,7 +397,7 @@ def _member_offset(entry: _Entry) -> int:
 
 
 def _constant(value: Any, kind: Type) -> float:
-    """The value of a constant. DWARF has that of a float as a block of its bytes."""
+    """The value of a constant. DWARF stores a float constant as a block of bytes."""
     if isinstance(value, int):
         return value
     data: bytes = value[0]

@@ -169,8 +169,8 @@ def of_outputs(
     """The gradients from those of the outputs, None for one that has none; ``saved`` are query, key, value,
     o, lse and sinks, ``choices`` the arguments of :func:`run` between the last two.
 
-    Where a second gradient may be wanted it is the operator's, which refuses it; and where torch computes
-    several at once, which it does by calling the operator for each.
+    The operator computes them if torch may differentiate them again, which the operator refuses, or if torch
+    computes several at once, for which it calls the operator once per gradient.
     """
     d_o = torch.zeros_like(saved[3]) if d_o is None else d_o
     d_lse = None if d_lse is None else d_lse.contiguous()

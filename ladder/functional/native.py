@@ -28,8 +28,8 @@ _DEVICES = {"cuda"}
 
 #: The run of the gradients, from its inputs.
 Prepare = Callable[..., Run]
-#: The gradients where second ones may be wanted, or several at once, from d_o, d_lse or None, and the saved
-#: tensors: the forward run's inputs, o and lse.
+#: Computes the gradients for a caller that may differentiate them again, or asks for several at once. Its
+#: arguments are d_o, d_lse or None, and the saved tensors: the forward run's inputs, o and lse.
 Otherwise = Callable[[Tensor, Tensor | None, tuple[Any, ...]], tuple[Tensor | None, ...]]
 
 

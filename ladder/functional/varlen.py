@@ -234,7 +234,7 @@ def _once_differentiable(
     d_lse: Tensor | None,
     saved: tuple[Tensor, ...],
 ) -> tuple[Tensor, ...]:
-    """The gradients where second ones may be wanted, which the operator refuses, or several at once."""
+    """The gradients by the operator: it refuses to be differentiated again, and computes several at once."""
     window = problem.window or (-1, -1)
     found: tuple[Tensor, ...] = varlen_backward_operator(d_o, d_lse, *saved, problem.scale, window, *choices)
     return found
