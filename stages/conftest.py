@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 
@@ -26,7 +25,7 @@ SLOW_TO_COMPILE = ("hstu_backward",)
 
 
 def pytest_configure() -> None:
-    os.environ.setdefault("LADDER_SEED", str(random.randrange(2**32)))  # parallel workers inherit it
+    os.environ.setdefault("LADDER_SEED", "1")  # the same problems in each run: a verdict can be made again
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -125,7 +125,7 @@ def test_large_problems(stage: Stage, backend: str) -> None:
 
 
 def test_random_problems(stage: Stage, backend: str) -> None:
-    """Others in each run of the tests; LADDER_SEED, which they begin with, has them again."""
+    """The same in each run of the tests; another LADDER_SEED gives others."""
     operation, seed = get_operation(stage.computes), int(os.environ["LADDER_SEED"])
     problems = operation.random(seed, stage.dtypes, stage.head_dims, largest=150)
     require_right(stage, list(itertools.islice(filter(stage.suits, problems), 12)), backend)

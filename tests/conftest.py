@@ -6,8 +6,12 @@ import os
 import signal
 from pathlib import Path
 
+import hypothesis
 import pytest
 
+# Each run of the tests draws the same examples.
+hypothesis.settings.register_profile("same", derandomize=True)
+hypothesis.settings.load_profile("same")
 # A shell that runs the tests in the background makes its children ignore SIGINT, which some tests send.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

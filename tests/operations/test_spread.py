@@ -27,10 +27,13 @@ def computed(
     slack: float = 0.0,
     sink_last: bool = False,
     rounds_sums: bool = False,
+    below_cap: float | None = None,
     gain: float = 0.0,
 ) -> Tensor:
     """o as a kernel computes it that goes over tiles of keys. It updates a maximum that has grown by more
-    than ``slack``, and takes the sink into account first or last. ``rounds_sums`` rounds o after each tile,
+    than ``slack``, and takes the sink into account first or last. Where there is a softcap and no sink, a kernel
+    with ``below_cap`` subtracts the softcap less that number, and no maximum, as long as all weights are then
+    normal numbers. ``rounds_sums`` rounds o after each tile,
     too; all weights are too large by the factor 1 + ``gain``.
     """
     q, k, v = (inputs[name] for name in "qkv")
@@ -45,6 +48,8 @@ def computed(
             part = s[..., first : first + tile]
             highest = torch.maximum(m, part.amax(-1, keepdim=True))
             highest = torch.where(highest > m + slack, highest, m)
+            if below_cap is not None and 0 < (problem.softcap or 0) <= 4 and sink is None:
+                highest = torch.full_like(m, problem.softcap - below_cap)
             finite = highest.masked_fill(highest == -math.inf, 0)
             weights, rescale = torch.exp(part - finite), torch.exp(m - finite)
             rounded = weights.to(q.dtype).float() * (1 + gain)
@@ -62,6 +67,8 @@ KERNELS: tuple[dict[str, Any], ...] = (
     {"tile": 80},
     {"tile": 16, "slack": 5.5},
     {"tile": 128, "sink_last": True},
+    {"below_cap": 0.0},
+    {"below_cap": 0.17},
 )
 #: Weights that differ by less than a rounding error, and weights that f16 can hardly express.
 ALIKE = (
@@ -74,6 +81,7 @@ ALIKE = (
     Problem(2, 4, 1, 2, 128, kv_heads=2, is_causal=True, scale=-1.0, inputs="dominant", sinks=True),
     Problem(2, 3, 40, 72, 64, inputs="equal", sinks=True),
     Problem(2, 3, 100, 100, 64, softcap=0.1),
+    Problem(2, 3, 31, 54, 64, kv_heads=1, scale=-0.603, inputs="negative", window=(32, 124), softcap=0.1),
     Problem(2, 4, 119, 98, 32, scale=0.0, inputs="rising", window=(63, 76), sinks=True),
 )
 

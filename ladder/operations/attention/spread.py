@@ -31,7 +31,8 @@ flat parts of tanh. Kernels may subtract another number than m, which moves all 
 sums are computed from the w_j, for :data:`_PLACES` such moves. If all rows move alike, each mean is at most
 the largest of those; otherwise it varies from row to row as the sums do from move to move. Both are allowed:
 the largest mean, plus 7 deviations of the mean of as many rows as are different. Weights of logits that are m
-are 1 exactly, or rounded for themselves; but with a sink, a kernel may subtract that from all of them.
+are 1 exactly, or rounded for themselves; but with a sink or a softcap, a kernel may subtract that, or a
+number that depends on it, from all of them.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class SpreadOfRows:
         if self._dtype == torch.float16:
             place = torch.where(exponent <= _F16_SUBNORMAL_EXPONENT, w / (2 * F16_SUBNORMAL), place)
         place = (place.frac() * _PLACES).long()
-        if rows.sink is None:
+        if rows.sink is None and rows.softcap is None:
             place.masked_fill_(rows.s.float() == rows.m.float(), -1)
         return coarser, place
 

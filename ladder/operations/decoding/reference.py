@@ -2,7 +2,8 @@
 
 See :mod:`ladder.operations.attention.reference`; its ``merged`` adds the errors of a merge, and its
 ``scaled`` those of factors of keys and values in e4m3. The inputs are the rounded ones, so the errors of
-rounding them to e4m3 are none of a stage's.
+rounding them to e4m3 are none of a stage's. Where a sequence has no keys, n = 1 and m is the sink: E is
+u (12 |m| + 4), g is 9.5 u, and lse errs by u (|m| + 8) besides.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 
 from ladder.operations.attention.reference import AttentionReference
 from ladder.operations.attention.reference import reference as attention_reference
+from ladder.operations.attention.rows import U
 from ladder.operations.decoding.inputs import keys_of
 from ladder.operations.decoding.problem import DecodingProblem
 
@@ -28,6 +30,8 @@ def reference(problem: DecodingProblem, inputs: Mapping[str, Any]) -> AttentionR
     lse = torch.full(q.shape[:3], -math.inf, dtype=torch.float64, device=q.device)
     if sinks is not None:  # a row without keys sees the sink alone
         lse[:] = sinks[:, None]
+        if 0 in problem.all_lengths:
+            lse_bound = float(U * (13 * sinks.abs().max() + 22))
     sequences: dict[int, list[int]] = defaultdict(list)
     for b, length in enumerate(problem.all_lengths):
         sequences[length].append(b)
