@@ -362,9 +362,9 @@ def test_slips_of_gradients_have_names() -> None:
     )
     assert "Wrong rows of dk:" in text and "The first wrong one: dq at batch 0" in text
     text = backward_said(lambda s, p, dp, delta: (p, p * (dp + delta)))
-    assert "where delta is added instead of taken off" in text
+    assert "where delta is added instead of subtracted" in text
     text = backward_said(lambda s, p, dp, delta: (p, p * dp - delta))
-    assert "where delta is taken off behind the product" in text
+    assert "where delta is subtracted after the product" in text
 
     def without_scale(s: Tensor, p: Tensor, dp: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
         p = (s / BACKWARD.softmax_scale - torch.logsumexp(s, -1, keepdim=True)).exp()
@@ -475,7 +475,7 @@ def test_a_nan_of_a_token_in_a_page() -> None:
     ("times", "words"),
     [
         (2.0, "where the bias is added twice"),
-        (-1.0, "where the bias is taken off"),
+        (-1.0, "where the bias is subtracted"),
         (32**-0.5, "where the bias is multiplied by alpha twice"),
         (32**0.5, "where the bias is not multiplied by alpha"),
     ],

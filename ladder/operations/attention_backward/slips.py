@@ -119,11 +119,11 @@ def _is_close(got: Tensor, wanted: Tensor, bound: float) -> bool:
 def _slips(problem: BackwardProblem, one: _Pass) -> Iterator[tuple[str, Gradients]]:
     p, dp, delta = one.p, one.dp, one.delta
     yield said("where delta is left out: dS = P * dP"), one.gradients(p, p * dp)
-    yield said("where delta is added instead of taken off"), one.gradients(p, p * (dp + delta))
+    yield said("where delta is added instead of subtracted"), one.gradients(p, p * (dp + delta))
     yield said("where lse, times log2(e), stands for delta"), one.gradients(p, p * (dp - one.lse * _LOG2E))
     yield said("where the weights are left out: dS = dP - delta"), one.gradients(p, dp - delta)
     yield (
-        said("where delta is taken off behind the product: dS = P * dP - delta"),
+        said("where delta is subtracted after the product: dS = P * dP - delta"),
         one.gradients(p, p * dp - delta),
     )
     yield said("where dP is left out: dS = -P * delta"), one.gradients(p, -p * delta)
@@ -157,7 +157,7 @@ def _exponents(one: _Pass) -> Iterator[tuple[str, Tensor]]:
             said("logits and an lse that have been multiplied by scale * log2(e), lse for the second time"),
             both,
         )
-    yield said("logits from which lse is not taken off"), one.s + one.lse
+    yield said("logits from which lse is not subtracted"), one.s + one.lse
     yield said("logits to which lse is added"), one.s + 2 * one.lse
 
 

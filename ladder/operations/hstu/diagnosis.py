@@ -222,7 +222,7 @@ def _slips_of_bias(alpha: float) -> Iterator[tuple[str, _Weights]]:
         said("where the bias is added twice"),
         lambda one, s: F.silu(alpha * (s + 2 * bias(one))) * one.seen,
     )
-    yield said("where the bias is taken off"), lambda one, s: F.silu(alpha * (s - bias(one))) * one.seen
+    yield said("where the bias is subtracted"), lambda one, s: F.silu(alpha * (s - bias(one))) * one.seen
 
 
 def _bias_of(one: JaggedSequence) -> Tensor | float:
