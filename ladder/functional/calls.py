@@ -78,14 +78,12 @@ def attention(
     if isinstance(sinks, Tensor) and sinks.dtype in (torch.float16, torch.bfloat16):
         sinks = sinks.float()
     variant = (window, softcap, sinks)
+    is_compiling = torch.compiler.is_compiling()
+    if is_compiling or torch._C._is_any_autocast_enabled():
+        query, key, value = autocast(query, key, value)
     # While torch.compile traces, only call the operator; it checks its arguments when it runs.
-    if torch.compiler.is_compiling():
-        query, key, value = autocast(query, key, value)
+    if is_compiling or needs_operator(query, key, value, sinks):
         return _operator(query, key, value, *arguments, backward, deterministic, *variant)
-    if needs_operator(query, key, value, sinks):
-        return _operator(query, key, value, *arguments, backward, deterministic, *variant)
-    if torch._C._is_any_autocast_enabled():
-        query, key, value = autocast(query, key, value)
     differentiable = torch.is_grad_enabled() and _requires_grad(query, key, value, sinks)
     gradients_by = (backward, deterministic) if differentiable else None
     run = prepared(query, key, value, *arguments, gradients_by, *variant)

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from ladder.errors import InvalidProblem, UnsupportedProblem
+from ladder.functional import flops
 from ladder.functional.kept import Kept, kind_of
 from ladder.functional.runs import AUTO, Choice, Run, lies_in_rows, option_words, prepare
-from ladder.functional.transforms import needs_operator
+from ladder.functional.transforms import autocast, needs_operator
 from ladder.operations import DecodingProblem, check_descales, check_lengths, problem_of_cache
 from ladder.stages import parse_options
 
@@ -74,6 +75,8 @@ def decode_attention(
     from each other, and heads at multiples of a row or of 64 elements. A cache (B, M, Hkv, d) is passed as
     ``cache.transpose(1, 2)``.
 
+    Under autocast, query, k_new and v_new are converted to its dtype; the caches must have it already.
+
     ``num_splits`` is the number of parts that each sequence's keys are split into; by default the rung
     chooses. With the highest rung, the bits of a sequence's output do not depend on the other sequences of
     the batch; rungs that take num_splits do not promise that.
@@ -94,13 +97,18 @@ def decode_attention(
             "a tensor requires a gradient, and decoding has none",
             "Call it under torch.no_grad(), or pass detached tensors.",
         )
+    is_compiling = torch.compiler.is_compiling()
+    if is_compiling or torch._C._is_any_autocast_enabled():
+        [query] = autocast(query)
+        if k_new is not None and v_new is not None:
+            k_new, v_new = autocast(k_new, v_new)
     splits = 0 if num_splits is None else num_splits
     window = tuple(window_size) if isinstance(window_size, list) else window_size
     tensors = (query, k_cache, v_cache, seqused_k, block_table, sinks, k_descale, v_descale)
     words = option_words(options) if options else ""
     # While torch.compile traces, only call an operator; it checks its arguments when it runs.
     names = ("query", "k_cache", "v_cache")
-    if torch.compiler.is_compiling() or needs_operator(query, k_cache, v_cache, sinks, names):
+    if is_compiling or needs_operator(query, k_cache, v_cache, sinks, names):
         choices = (is_causal, scale, splits, window, softcap, check, stage, arch or "", words)
         outputs: tuple[Tensor, Tensor] = (
             decoding_operator(*tensors, *choices)
@@ -288,3 +296,5 @@ appending_operator = _operator(
     f"Tensor query, Tensor(a!) k_cache, Tensor(b!) v_cache, {_OTHERS}, Tensor? k_new, Tensor? v_new",
     ("k_cache", "v_cache"),
 )
+flops.counts_sequences(torch.ops.ladder.decode_attention, flops.pairs_of_cache)
+flops.counts_sequences(torch.ops.ladder.decode_attention_append, flops.pairs_of_cache)

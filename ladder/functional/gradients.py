@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ladder.errors import InvalidProblem, UnsupportedProblem
-from ladder.functional import forward
+from ladder.functional import flops, forward
 from ladder.functional.kept import Kept, kind_of
 from ladder.functional.runs import AUTO, Choice, Run, prepare
 from ladder.functional.transforms import is_batched
@@ -161,6 +161,7 @@ def _operator() -> Any:
 
 #: ``torch.ops.ladder.attention_backward``.
 attention_backward = _operator()
+flops.counts_gradients(torch.ops.ladder.attention_backward)
 
 
 def of_outputs(

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ladder.errors import InvalidProblem, UnsupportedProblem
+from ladder.functional import flops
 from ladder.functional.gradients import no_second_gradient
 from ladder.functional.kept import Kept, Kind, kind_of, strides_of
 from ladder.functional.runs import (
@@ -22,7 +23,7 @@ from ladder.functional.runs import (
     require_backward,
     require_backward_name,
 )
-from ladder.functional.transforms import is_batched, needs_operator
+from ladder.functional.transforms import autocast, is_batched, needs_operator
 from ladder.operations import (
     AnyProblem,
     HstuBackwardProblem,
@@ -71,6 +72,7 @@ def hstu_attention(
     total_q). With ``pages``, the keys and values of each history are in a cache; key and value then have
     query's tokens, of which only the targets' are read. Integer tensors are int32; reading them synchronises
     with the GPU, which happens once for tensors that are passed again and that torch has not changed since.
+    Under autocast, query, key, value and rab are converted to its dtype; a cache must have it already.
 
     CPU tensors run on the emulator, as the virtual GPU ``arch``; CUDA tensors on their GPU. ``stage`` names
     the rung, ``options`` are its options, and ``backward`` names the rung that computes the gradients;
@@ -84,12 +86,16 @@ def hstu_attention(
     if pages is not None and not isinstance(pages, HstuPages):
         raise InvalidProblem(f"pages are a {type(pages).__name__}; they must be ladder.HstuPages")
     check_window(window)
+    is_compiling = torch.compiler.is_compiling()
+    if is_compiling or torch._C._is_any_autocast_enabled():
+        query, key, value = autocast(query, key, value)
+        rab = None if rab is None else autocast(rab)[0]
     tensors = (query, key, value, cu_seqlens_q, cu_seqlens_k, rab, num_contexts, num_targets, intervals)
     all_tensors = (*tensors, *(pages or (None,) * len(HstuPages._fields)))
     given = (target_group_size, tuple(window), alpha, scaling_seqlen)
     choices = (stage, arch or "", option_words(options) if options else "", backward, deterministic)
     # While torch.compile traces, only call the operator; it checks its arguments when it runs.
-    if torch.compiler.is_compiling() or needs_operator(query, key, value, rab):
+    if is_compiling or needs_operator(query, key, value, rab):
         compiled: Tensor = hstu_operator(*all_tensors, *given, *choices)
         return compiled
     differentiable = torch.is_grad_enabled() and any(
@@ -358,3 +364,5 @@ def _backward_operator() -> Any:
 
 #: ``torch.ops.ladder.hstu_attention`` and ``torch.ops.ladder.hstu_attention_backward``.
 hstu_operator, hstu_backward_operator = _operator(), _backward_operator()
+flops.counts_sequences(torch.ops.ladder.hstu_attention, flops.pairs_of_offsets)
+flops.counts_sequences(torch.ops.ladder.hstu_attention_backward, flops.pairs_of_offsets, first=1)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ladder.functional import gradients
+from ladder.functional import flops, gradients
 from ladder.functional.forward import inputs_of, prepared
 from ladder.functional.runs import AUTO, require_backward_name
 
@@ -84,3 +84,4 @@ def _backward(ctx: Any, d_o: Tensor, d_lse: Tensor) -> tuple[Tensor | None, ...]
 attention: Any = torch.library.custom_op("ladder::attention", run, mutates_args=(), schema=_SCHEMA)
 attention.register_fake(_shapes)
 attention.register_autograd(_backward, setup_context=_save)
+flops.counts_attention(torch.ops.ladder.attention)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ladder.errors import InvalidProblem, UnsupportedProblem
-from ladder.functional import gradients, native
+from ladder.functional import flops, gradients, native
 from ladder.functional.forward import INPUTS, inputs_of
 from ladder.functional.kept import Kept, Kind, kind_of, strides_of
 from ladder.functional.runs import (
@@ -89,16 +89,14 @@ def _outputs(
     deterministic: bool,
 ) -> tuple[Tensor, Tensor]:
     query, key, value, *marks = tensors
+    is_compiling = torch.compiler.is_compiling()
+    if is_compiling or torch._C._is_any_autocast_enabled():
+        query, key, value = autocast(query, key, value)
     # While torch.compile traces, only call the operator; it checks its arguments when it runs.
-    if torch.compiler.is_compiling():
-        qkv = autocast(query, key, value)
+    if is_compiling or needs_operator(query, key, value):
+        qkv = (query, key, value)
         outputs: tuple[Tensor, Tensor] = varlen_operator(*qkv, *marks, *given, backward, deterministic)
         return outputs
-    if needs_operator(query, key, value):
-        outputs = varlen_operator(*tensors, *given, backward, deterministic)
-        return outputs
-    if torch._C._is_any_autocast_enabled():
-        query, key, value = autocast(query, key, value)
     differentiable = torch.is_grad_enabled() and any(
         getattr(tensor, "requires_grad", False) for tensor in (query, key, value)
     )
@@ -375,3 +373,5 @@ def _backward_operator() -> Any:
 
 #: ``torch.ops.ladder.varlen_attention`` and ``torch.ops.ladder.varlen_attention_backward``.
 varlen_operator, varlen_backward_operator = _operator(), _backward_operator()
+flops.counts_sequences(torch.ops.ladder.varlen_attention, flops.pairs_of_offsets)
+flops.counts_sequences(torch.ops.ladder.varlen_attention_backward, flops.pairs_of_offsets, first=2)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
+from torch.utils.flop_counter import FlopCounterMode
 
 import ladder
 from ladder.errors import InvalidProblem, UnsupportedProblem
@@ -85,6 +86,15 @@ def test_tensors_without_values_have_shapes(call: Call, query: Tensor) -> None:
     with FakeTensorMode() as mode:
         o = call(mode.from_tensor(query), mode.from_tensor)
     assert (o.shape, o.dtype) == (query.shape, query.dtype)
+
+
+def test_autocast_converts_tensors(call: Call, query: Tensor) -> None:
+    """Those of a kernel, and those of an operator, which a dispatch mode sees."""
+    o = call(query)
+    with torch.autocast("cpu", torch.float16):
+        assert torch.equal(call(query.float()), o)
+        with FlopCounterMode(display=False):
+            assert torch.equal(call(query.float()), o)
 
 
 def test_a_derivative_is_not_lost(call: Call, query: Tensor) -> None:
