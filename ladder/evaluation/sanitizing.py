@@ -35,7 +35,9 @@ def check_stage(
     """Builds a stage, runs it on the problems with the sanitizer on, and returns the findings.
 
     The default problems are the operation's, sizes that are multiples of tiles and sizes that are not, and
-    those of :mod:`ladder.evaluation.reuse`, on which the rung uses each buffer several times.
+    those of :mod:`ladder.evaluation.reuse`, on which the rung uses each buffer several times. Of these,
+    the last one, and every second one before it, runs with the last block first: of a kernel that takes its
+    work items from a counter, the block that starts first computes most.
 
     A fault on several problems is one finding. A wrong result without a faulty access is a finding, too. So
     are a run that did not finish, undefined registers, which only ptxas sees, and additions of floats in no
@@ -66,23 +68,24 @@ def checked_stage(
     backend = get_backend("emulator")
     target = backend.target(stage, arch)
     refusals: list[UnsupportedProblem] = []
-    accepted: list[AnyProblem] = []
+    accepted: list[_Try] = []
     extension = build(stage, target, stage.chosen_options(options or {}))
-    tried = problems or [*_default_problems(stage, extension, target)]
-    for problem in tried:
+    given = [_Try(problem) for problem in problems or ()]
+    tried = given or [*_default_tries(stage, extension, target)]
+    for one in tried:
         try:
-            accepted.append(stage.accept(problem))
-            memory.require(accepted[-1])
+            accepted.append(replace(one, problem=stage.accept(one.problem)))
+            memory.require(accepted[-1].problem)
         except UnsupportedProblem as error:
             refusals.append(error)
     if not accepted:
         raise refusals[0]
     findings = [*_undefined(extension)]
     with steps(f"Checking {stage.name}:", len(accepted), elsewhere=False) as progress:
-        for problem in accepted:
-            with progress.step(str(problem)):
+        for one in accepted:
+            with progress.step(str(one.problem)):
                 try:
-                    findings += _findings(stage, extension, target, problem)
+                    findings += _findings(stage, extension, target, one)
                 except UnsupportedProblem as error:  # known only to its host code
                     refusals.append(error)
     if len(refusals) == len(tried):
@@ -100,10 +103,10 @@ def is_faulty(stage: Stage | str) -> bool:
     if any(_undefined(extension)):
         return True
     has_run = False
-    for problem in _default_problems(stage, extension, target):
+    for one in _default_tries(stage, extension, target):
         try:
-            accepted = stage.accept(problem)
-            memory.require(accepted)
+            accepted = replace(one, problem=stage.accept(one.problem))
+            memory.require(accepted.problem)
             findings = _findings(stage, extension, target, accepted)
         except UnsupportedProblem:
             continue
@@ -122,11 +125,20 @@ def stage_remarks(
     return remarks.read(build(stage, target, stage.chosen_options(options or {})).parent)
 
 
-def _default_problems(stage: Stage, extension: Path, target: Target) -> Iterator[AnyProblem]:
-    yield from get_operation(stage.computes).check_problems
+@dataclass(frozen=True)
+class _Try:
+    """A problem, and whether its last block runs first."""
+
+    problem: AnyProblem
+    backwards: bool = False
+
+
+def _default_tries(stage: Stage, extension: Path, target: Target) -> Iterator[_Try]:
+    yield from (_Try(problem) for problem in get_operation(stage.computes).check_problems)
     with get_backend("emulator").runner(extension, target) as runner:
         found = reusing_problems(stage, runner)
-    yield from found
+    for place, problem in enumerate(found):
+        yield _Try(problem, backwards=(len(found) - place) % 2 == 1)
 
 
 def _undefined(extension: Path) -> Iterator[Finding]:
@@ -139,13 +151,13 @@ def _undefined(extension: Path) -> Iterator[Finding]:
             yield Finding("undefined registers", message, "", 1, place, None, "")
 
 
-def _findings(stage: Stage, extension: Path, target: Target, problem: AnyProblem) -> list[Finding]:
+def _findings(stage: Stage, extension: Path, target: Target, one: _Try) -> list[Finding]:
     """Those of one run, in a process of its own. Raises :class:`UnsupportedProblem`."""
     try:
         with get_backend("emulator").runner(extension, target) as runner:
-            return _check(runner, problem, stage.deterministic)
+            return _check(runner, one.problem, stage.deterministic, one.backwards)
     except ExecutionError as error:
-        return [_failure(str(error), problem)]
+        return [_failure(str(error), one.problem)]
 
 
 def _failure(text: str, problem: AnyProblem) -> Finding:
@@ -153,11 +165,11 @@ def _failure(text: str, problem: AnyProblem) -> Finding:
     return Finding("failure", f"{text}\n(on {problem})", "", 1, None, None, "")
 
 
-def _check(runner: Runner, problem: AnyProblem, deterministic: bool) -> list[Finding]:
+def _check(runner: Runner, problem: AnyProblem, deterministic: bool, backwards: bool) -> list[Finding]:
     operation = operation_of(problem)
     with memory.guarded(problem):
         inputs = operation.make_inputs(problem)
-        treatment = Treatment(check=True, multiprocessors=MULTIPROCESSORS)
+        treatment = Treatment(check=True, backwards=backwards, multiprocessors=MULTIPROCESSORS)
         execution = runner.run(problem, inputs, treatment=treatment)
         failure, tensors = execution.failure, {**inputs, **execution.outputs}
         findings, remarks = split_remarks(_with_element(one, tensors) for one in execution.findings)

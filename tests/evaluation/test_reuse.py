@@ -69,7 +69,8 @@ def test_a_gpu_of_so_many_multiprocessors(multiprocessors: int, blocks: int) -> 
 
 def chosen(name: str) -> list[AnyProblem]:
     stage = replace(discover()[name], head_dims=(64,), dtypes=("f16",))
-    return reusing_problems_of(stage.narrowed([Problem(1, 1, 1, 1, 64)]))
+    window = (40, 9) if "window" in stage.needs else None
+    return reusing_problems_of(stage.narrowed([Problem(1, 1, 1, 1, 64, window=window)]))
 
 
 def reusing_problems_of(stage: Stage) -> list[AnyProblem]:
@@ -100,6 +101,23 @@ def test_each_buffer_is_used_again_and_again(name: str) -> None:
         assert min(least) >= 4
 
 
+def test_a_rung_that_needs_a_window_reuses_its_buffers_with_one() -> None:
+    [problem] = chosen("x2_window")
+    assert isinstance(problem, Problem) and problem.window == (40, 9)
+    [launch] = launches_of(problem, "x2_window", MULTIPROCESSORS)
+    assert launch.grid == (MULTIPROCESSORS, 1, 1) and problem.heads >= 4 * MULTIPROCESSORS
+
+
+def test_the_last_block_comes_first_on_every_second_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[sanitizing._Try] = []
+    found = [Problem(1, heads, 70, 140, 32, dtype="f32") for heads in (1, 2, 3)]
+    monkeypatch.setattr(sanitizing, "reusing_problems", lambda stage, runner: found)
+    monkeypatch.setattr(sanitizing, "_findings", lambda *words: asked.append(words[-1]) or [])
+    assert not is_faulty("v1_minimal")
+    assert [one.backwards for one in asked if one.problem in found] == [True, False, True]
+    assert not any(one.backwards for one in asked[: -len(found)])
+
+
 def test_none_for_a_rung_without_asynchronous_copies() -> None:
     assert reusing_problems_of(discover()["v1_minimal"]) == []
 
@@ -107,8 +125,8 @@ def test_none_for_a_rung_without_asynchronous_copies() -> None:
 def test_a_verdict_alone_ends_at_the_first_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[AnyProblem] = []
 
-    def findings(stage: Stage, extension: Path, target: Target, problem: AnyProblem) -> list[Finding]:
-        asked.append(problem)
+    def findings(stage: Stage, extension: Path, target: Target, one: sanitizing._Try) -> list[Finding]:
+        asked.append(one.problem)
         return [Finding("failure", "", "", 1, None, None, "")] if len(asked) == 2 else []
 
     monkeypatch.setattr(sanitizing, "_findings", findings)

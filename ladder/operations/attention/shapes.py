@@ -226,15 +226,24 @@ def large_problems(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Prob
 
 #: The factors by which a series of problems grows.
 GROWTH = tuple(2**n for n in range(8))
+#: Features of which a rung may need one.
+_NEEDED: tuple[dict[str, Any], ...] = ({"window": (40, 9)}, {"softcap": 20.0}, {"sinks": True})
 
 
 def growing(dtype: str, head_dim: int) -> Iterator[list[Problem]]:
-    """More and more keys, queries, heads that share their keys, and batches; never a multiple of a tile."""
+    """More and more keys, queries, heads that share their keys, and batches; never a multiple of a tile. For
+    rungs that need a feature, more and more heads with it, or sequences of given lengths, of one head dim: these
+    rungs differ from others in what the feature adds.
+    """
     few = Problem(1, 1, 70, 140, head_dim, dtype=dtype)
     yield [replace(few, q_len=200, kv_len=64 * n - 3) for n in GROWTH]
     yield [replace(few, q_len=64 * n - 3, kv_len=33) for n in GROWTH]
-    yield [replace(few, heads=n, kv_heads=1) for n in GROWTH]
-    yield [replace(few, batch=n) for n in GROWTH]
+    heads = [replace(few, heads=n, kv_heads=1) for n in GROWTH]
+    batches = [replace(few, batch=n) for n in GROWTH]
+    yield from (heads, batches)
+    if head_dim == 64:
+        yield from ([replace(one, **feature) for one in heads] for feature in _NEEDED)
+        yield [replace(one, q_lens=(70,) * one.batch, kv_lens=(140,) * one.batch) for one in batches]
 
 
 def beyond_32_bits(dtype: str, head_dim: int) -> list[Huge]:
