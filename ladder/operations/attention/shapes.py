@@ -232,8 +232,8 @@ _NEEDED: tuple[dict[str, Any], ...] = ({"window": (40, 9)}, {"softcap": 20.0}, {
 
 def growing(dtype: str, head_dim: int) -> Iterator[list[Problem]]:
     """More and more keys, queries, heads that share their keys, and batches; never a multiple of a tile. For
-    rungs that need a feature, more and more heads with it, or sequences of given lengths, of one head dim: these
-    rungs differ from others in what the feature adds.
+    rungs that need a feature, more and more heads with it, or sequences of given lengths. One head dim
+    suffices there: these rungs differ from others in what the feature adds.
     """
     few = Problem(1, 1, 70, 140, head_dim, dtype=dtype)
     yield [replace(few, q_len=200, kv_len=64 * n - 3) for n in GROWTH]
