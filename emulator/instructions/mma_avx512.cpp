@@ -167,17 +167,46 @@ LADDER_AVX512 void multiply_images(const std::uint32_t *a, const float *b, int g
   }
 }
 
-LADDER_AVX512 void product16(const float *a, const float *b, float *product) {
-  __m512 rows[16] = {};
+/// Row `row` of a fragment of wmma.cpp: 16 values of 2 or 4 bytes.
+template <typename Value>
+LADDER_AVX512 inline Value *fragment_row(Warp &warp, const std::uint32_t *slots, int row) {
+  constexpr int kRows = 8 / sizeof(Value); // per register
+  return warp.lanes<Value>(slots[row / kRows]) + row % kRows * 16;
+}
+
+template <HalfFormat Format>
+LADDER_AVX512 inline __m512 half_row(Warp &warp, const std::uint32_t *slots, int row) {
+  const auto *const halves = fragment_row<std::uint16_t>(warp, slots, row);
+  return to_floats<Format>(_mm256_load_si256(reinterpret_cast<const __m256i *>(halves)));
+}
+
+template <HalfFormat Format> LADDER_AVX512 void wmma(Warp &warp, const Instruction &in) {
+  if (!whole_warp(warp))
+    return;
+  const std::uint32_t *const d_slots = warp.more(in), *const a_slots = d_slots + 8,
+                             *const b_slots = a_slots + 4, *const c_slots = b_slots + 4;
+  alignas(64) float a[256];
+  for (int row = 0; row < 16; ++row)
+    _mm512_store_ps(a + 16 * row, half_row<Format>(warp, a_slots, row));
+  keep_in_memory(a); // broadcast from memory instead of shuffling registers
+  __m512 sums[16];
+#pragma GCC unroll 16
+  for (__m512 &sum : sums)
+    sum = _mm512_setzero_ps();
 #pragma GCC unroll 1
   for (int k = 0; k < 16; ++k) {
-    const __m512 row = _mm512_load_ps(b + 16 * k);
+    const __m512 b = half_row<Format>(warp, b_slots, k);
 #pragma GCC unroll 16
-    for (int i = 0; i < 16; ++i)
-      rows[i] = _mm512_fmadd_ps(_mm512_set1_ps(a[16 * i + k]), row, rows[i]);
+    for (int row = 0; row < 16; ++row)
+      sums[row] = _mm512_fmadd_ps(_mm512_set1_ps(a[16 * row + k]), b, sums[row]);
   }
-  for (int i = 0; i < 16; ++i)
-    _mm512_store_ps(product + 16 * i, rows[i]);
+  // D may be C in another order, so write only after all reads.
+#pragma GCC unroll 16
+  for (int row = 0; row < 16; ++row)
+    sums[row] = _mm512_add_ps(_mm512_load_ps(fragment_row<float>(warp, c_slots, row)), sums[row]);
+#pragma GCC unroll 16
+  for (int row = 0; row < 16; ++row)
+    _mm512_store_ps(fragment_row<float>(warp, d_slots, row), sums[row]);
 }
 
 bool has_avx512() {
@@ -187,8 +216,6 @@ bool has_avx512() {
 }
 
 } // namespace
-
-Product16 product16_avx512() { return has_avx512() ? product16 : nullptr; }
 
 const HalfProduct *half_product_avx512(HalfFormat format) {
   static constexpr HalfProduct kF16{unpack_images<HalfFormat::f16>, multiply_images<HalfFormat::f16>},
@@ -204,6 +231,12 @@ machine::Handler mma_avx512(HalfFormat format, int k) {
   return k == 16 ? mma<HalfFormat::bf16, 16> : mma<HalfFormat::bf16, 8>;
 }
 
+machine::Handler wmma_avx512(HalfFormat format) {
+  if (!has_avx512())
+    return nullptr;
+  return format == HalfFormat::f16 ? wmma<HalfFormat::f16> : wmma<HalfFormat::bf16>;
+}
+
 } // namespace ladder::instructions
 
 #else
@@ -211,7 +244,7 @@ machine::Handler mma_avx512(HalfFormat format, int k) {
 namespace ladder::instructions {
 
 machine::Handler mma_avx512(HalfFormat, int) { return nullptr; }
-Product16 product16_avx512() { return nullptr; }
+machine::Handler wmma_avx512(HalfFormat) { return nullptr; }
 const HalfProduct *half_product_avx512(HalfFormat) { return nullptr; }
 
 } // namespace ladder::instructions

@@ -24,9 +24,7 @@ struct HalfProduct {
 /// nullptr if the CPU lacks AVX-512.
 const HalfProduct *half_product_avx512(HalfFormat format);
 
-/// product = a * b, each 16 x 16, row-major and 64-byte aligned.
-using Product16 = void (*)(const float *a, const float *b, float *product);
-/// nullptr if the CPU lacks AVX-512.
-Product16 product16_avx512();
+/// Returns the handler of wmma.mma.m16n16k16 with f32 accumulators; nullptr if the CPU lacks AVX-512.
+machine::Handler wmma_avx512(HalfFormat format);
 
 } // namespace ladder::instructions

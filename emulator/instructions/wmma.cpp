@@ -112,12 +112,14 @@ std::uint8_t *find_whole(Warp &warp, Space space, std::uint64_t address, std::ui
   return nullptr;
 }
 
-/// memcpy of one line; constant sizes in common cases are much faster.
-void copy_line(std::uint8_t *to, const std::uint8_t *from, std::uint32_t bytes) {
+/// memcpy of a line or a register; constant sizes in common cases are much faster.
+void copy(std::uint8_t *to, const std::uint8_t *from, std::size_t bytes) {
   if (bytes == 32)
     std::memcpy(to, from, 32);
   else if (bytes == 64)
     std::memcpy(to, from, 64);
+  else if (bytes == 128)
+    std::memcpy(to, from, 128);
   else
     std::memcpy(to, from, bytes);
 }
@@ -129,46 +131,118 @@ struct Lines {
   bool in_shared;
 };
 
-void count_matrices(Warp &warp, const Instruction &in, const Lines &at) {
-  constexpr std::uint32_t kRowBytes = 16, kRows = 8, kMost = 4;
-  const std::uint32_t down = at.lines / kRows, all = down * ((at.length << in.op[2]) / kRowBytes);
-  for (std::uint32_t first = 0; first < all; first += kMost) {
-    const std::uint32_t count = std::min(all - first, kMost);
+/// The sum over all accesses of one execution.
+struct FragmentCost {
+  machine::SharedCost shared;
+  unsigned sectors = 0;
+};
+
+constexpr std::uint32_t kMatrixRowBytes = 16, kMatrixRows = 8, kMatricesAtOnce = 4;
+
+/// The number of accesses of one execution.
+std::uint32_t accesses(const Instruction &in, const Lines &at) {
+  const std::uint32_t elements = at.lines * at.length;
+  if (in.flags & kMatrices) {
+    constexpr std::uint32_t kBytesAtOnce = kMatrixRowBytes * kMatrixRows * kMatricesAtOnce;
+    return ((elements << in.op[2]) + kBytesAtOnce - 1) / kBytesAtOnce;
+  }
+  const std::uint32_t at_once = in.flags & kAcross ? 1 : in.flags >> kUnitShift & 7;
+  return elements / (32 * at_once);
+}
+
+void add_shared(Warp &warp, const Instruction &in, FragmentCost &sum, machine::SharedCostCache::Op op,
+                const machine::LaneAddresses &addresses, std::uint32_t lanes, unsigned width) {
+  machine::Block &block = warp.block();
+  const machine::SharedCost cost = machine::SharedCostCache::compute(op, addresses, lanes, width);
+  block.counters().note(std::uint32_t(&in - block.code().instructions.data()),
+                        {op, width, lanes, addresses, cost, block.linear_index(), warp.index()});
+  sum.shared.wavefronts += cost.wavefronts;
+  sum.shared.passes += cost.passes;
+  sum.shared.conflicts += cost.conflicts;
+  sum.shared.ideal += cost.ideal;
+}
+
+FragmentCost matrices_cost(Warp &warp, const Instruction &in, const Lines &at) {
+  constexpr std::uint32_t kRows = kMatrixRows;
+  const std::uint32_t down = at.lines / kRows, all = down * ((at.length << in.op[2]) / kMatrixRowBytes);
+  FragmentCost sum;
+  for (std::uint32_t first = 0; first < all; first += kMatricesAtOnce) {
+    const std::uint32_t count = std::min(all - first, kMatricesAtOnce);
     machine::LaneAddresses rows;
     rows.fill(std::uint32_t(at.address));
     for (std::uint32_t i = 0; i < kRows * count; ++i) {
       const std::uint32_t matrix = first + i / kRows, line = matrix % down * kRows + i % kRows;
-      rows[i] = std::uint32_t(at.address + line * at.pitch + matrix / down * kRowBytes);
+      rows[i] = std::uint32_t(at.address + line * at.pitch + matrix / down * kMatrixRowBytes);
     }
-    const std::uint32_t lanes = count == kMost ? machine::kAllLanes : (1u << (kRows * count)) - 1;
-    count_shared(warp, in, AccessKind::ldmatrix, machine::SharedCostCache::Op::matrix, rows, lanes, count);
+    const std::uint32_t lanes = count == kMatricesAtOnce ? machine::kAllLanes : (1u << (kRows * count)) - 1;
+    add_shared(warp, in, sum, machine::SharedCostCache::Op::matrix, rows, lanes, count);
   }
+  return sum;
 }
 
-void count_fragment(Warp &warp, const Instruction &in, const Lines &at, bool writes) {
-  if (in.flags & kMatrices)
-    return count_matrices(warp, in, at);
+FragmentCost lanes_cost(Warp &warp, const Instruction &in, const Lines &at, bool writes) {
   const bool across = in.flags & kAcross;
   const std::uint32_t unit = in.flags >> kUnitShift & 7;
   const unsigned bytes = (across ? 1 : unit) << in.op[2];
+  FragmentCost sum;
   for (std::uint32_t line = 0; line < at.lines; line += across ? 4 * unit : 8)
     for (std::uint32_t element = 0; element < at.length; element += across ? 8 : 4 * unit)
       for (std::uint32_t j = 0; j < (across ? unit : 1); ++j) {
-        LaneAccess access;
+        std::uint64_t addresses[32];
+        machine::LaneAddresses shared;
         for (std::uint32_t lane = 0; lane < 32; ++lane) {
           const std::uint32_t own_line = line + (across ? unit * (lane % 4) + j : lane / 4),
                               own_element = element + (across ? lane / 4 : unit * (lane % 4));
-          access.host[lane] = at.address + own_line * at.pitch + (std::uint64_t(own_element) << in.op[2]);
-          access.shared[lane] = std::uint32_t(access.host[lane]);
+          addresses[lane] = at.address + own_line * at.pitch + (std::uint64_t(own_element) << in.op[2]);
+          shared[lane] = std::uint32_t(addresses[lane]);
         }
-        access.global_lanes = machine::kAllLanes;
-        if (at.in_shared)
-          count_shared(warp, in, writes ? AccessKind::shared_store : AccessKind::shared_load,
-                       writes ? machine::SharedCostCache::Op::store : machine::SharedCostCache::Op::load,
-                       access.shared, machine::kAllLanes, bytes);
-        else
-          count_global(warp, in, writes ? AccessKind::global_store : AccessKind::global_load, access, bytes);
+        if (at.in_shared) {
+          add_shared(warp, in, sum,
+                     writes ? machine::SharedCostCache::Op::store : machine::SharedCostCache::Op::load,
+                     shared, machine::kAllLanes, bytes);
+        } else {
+          sum.sectors += global_sectors(addresses, machine::kAllLanes, bytes);
+        }
       }
+  return sum;
+}
+
+AccessKind kind_of(const Instruction &in, const Lines &at, bool writes) {
+  if (in.flags & kMatrices)
+    return AccessKind::ldmatrix;
+  if (at.in_shared)
+    return writes ? AccessKind::shared_store : AccessKind::shared_load;
+  return writes ? AccessKind::global_store : AccessKind::global_load;
+}
+
+/// Counts all accesses of one execution as one access of the instruction's pattern: their cost depends only
+/// on the addresses of the lines.
+template <class Word>
+void count_lines(Warp &warp, const Instruction &in, const Lines &at, bool writes, Word period) {
+  alignas(64) Word lines[32];
+  for (Word line = 0; line < 32; ++line)
+    lines[line] = Word(at.address) + line * Word(at.pitch);
+  machine::Block &block = warp.block();
+  const AccessKind kind = kind_of(in, at, writes);
+  if (Word base; block.pattern(in).kind == kind && block.pattern(in).fits<32>(lines, Word(0), period, base)) {
+    block.pattern(in).hit();
+    return;
+  }
+  const FragmentCost sum =
+      in.flags & kMatrices ? matrices_cost(warp, in, at) : lanes_cost(warp, in, at, writes);
+  if constexpr (sizeof(Word) == 4)
+    block.renew_pattern(in, kind).remember(lines, 32, 0, sum.shared);
+  else
+    block.renew_pattern(in, kind).remember(lines, 0, sum.sectors, nullptr);
+}
+
+void count_fragment(Warp &warp, const Instruction &in, const Lines &at, bool writes) {
+  if (at.in_shared)
+    count_lines(warp, in, at, writes, machine::AccessPattern::kBankPeriod);
+  else
+    count_lines(warp, in, at, writes, machine::AccessPattern::kSectorPeriod);
+  // The pattern counts one of the accesses.
+  warp.access(in, kind_of(in, at, writes)).executed += accesses(in, at) - 1;
 }
 
 /// Calls move(host address, position in the row-major staging buffer) for each line of the matrix.
@@ -179,7 +253,13 @@ template <typename Move> void for_lines(Warp &warp, const Instruction &in, Direc
   std::uint64_t addresses[32];
   lane_addresses(warp, address_base(in.flags), in.op[0], in.imm, addresses);
   const std::uint32_t *const strides = warp.lanes<std::uint32_t>(in.op[1]);
-  for (int lane = 1; lane < 32; ++lane)
+  std::uint64_t addresses_differ = 0;
+  std::uint32_t strides_differ = 0;
+  for (int lane = 1; lane < 32; ++lane) {
+    addresses_differ |= addresses[lane] ^ addresses[0];
+    strides_differ |= strides[lane] ^ strides[0];
+  }
+  for (int lane = 1; (addresses_differ || strides_differ) && lane < 32; ++lane)
     if (addresses[lane] != addresses[0] || strides[lane] != strides[0])
       throw FaultError(FaultKind::bad_operand,
                        "the address or stride of a matrix is not the same in all lanes", lane);
@@ -234,7 +314,7 @@ void load_fragment(Warp &warp, const Instruction &in) {
   std::uint8_t lines[kMostBytes], elements[kMostBytes];
   for_lines(warp, in, Direction::read,
             [&](const std::uint8_t *host, std::uint32_t line, std::uint32_t bytes) {
-              copy_line(lines + line * bytes, host, bytes);
+              copy(lines + line * bytes, host, bytes);
             });
   const std::uint8_t *from = lines;
   if (in.flags & kColumnMajor) {
@@ -244,8 +324,7 @@ void load_fragment(Warp &warp, const Instruction &in) {
   const std::uint32_t *const more = warp.more(in);
   const std::size_t register_bytes = in.flags & kWide ? 256 : 128;
   for (std::uint32_t r = 0; r < more[0]; ++r)
-    std::memcpy(warp.lanes<std::uint8_t>(more[1 + r]), from + (r % in.op[5]) * register_bytes,
-                register_bytes);
+    copy(warp.lanes<std::uint8_t>(more[1 + r]), from + (r % in.op[5]) * register_bytes, register_bytes);
 }
 
 void store_fragment(Warp &warp, const Instruction &in) {
@@ -255,14 +334,14 @@ void store_fragment(Warp &warp, const Instruction &in) {
   const std::uint32_t *const more = warp.more(in);
   const std::size_t register_bytes = in.flags & kWide ? 256 : 128;
   for (std::uint32_t r = 0; r < in.op[5]; ++r)
-    std::memcpy(elements + r * register_bytes, warp.lanes<std::uint8_t>(more[1 + r]), register_bytes);
+    copy(elements + r * register_bytes, warp.lanes<std::uint8_t>(more[1 + r]), register_bytes);
   const std::uint8_t *from = elements;
   if (in.flags & kColumnMajor) {
     transpose(elements, lines, in.op[3], in.op[4], 1u << in.op[2]);
     from = lines;
   }
   for_lines(warp, in, Direction::write, [&](std::uint8_t *host, std::uint32_t line, std::uint32_t bytes) {
-    copy_line(host, from + line * bytes, bytes);
+    copy(host, from + line * bytes, bytes);
   });
 }
 
@@ -280,9 +359,6 @@ void unpack_fragment(Warp &warp, const std::uint32_t *slots, int count, typename
 
 /// product = a * b, in row-major order.
 template <int M, int N, int K, typename T> void multiply_tiles(const T *a, const T *b, T *product) {
-  if constexpr (std::is_same_v<T, float> && M == 16 && N == 16 && K == 16)
-    if (const Product16 fast = product16_avx512())
-      return fast(a, b, product);
 #pragma GCC unroll 1
   for (int row = 0; row < M; row += kRowsAtOnce)
 #pragma GCC unroll 1
@@ -318,16 +394,21 @@ void multiply(Warp &warp, const Instruction &in) {
 // --- binding
 
 template <typename A, typename B, typename C, typename D> Handler handler_of_shape(Shape shape) {
-  if constexpr (std::is_same_v<A, TF32Elements>)
+  if constexpr (std::is_same_v<A, TF32Elements>) {
     return multiply<A, B, C, D, 16, 16, 8>;
-  else if constexpr (std::is_same_v<A, F64Elements>)
+  } else if constexpr (std::is_same_v<A, F64Elements>) {
     return multiply<A, B, C, D, 8, 8, 4>;
-  else if (shape.m == 32)
-    return multiply<A, B, C, D, 32, 8, 16>;
-  else if (shape.m == 8)
-    return multiply<A, B, C, D, 8, 32, 16>;
-  else
+  } else {
+    if (shape.m == 32)
+      return multiply<A, B, C, D, 32, 8, 16>;
+    if (shape.m == 8)
+      return multiply<A, B, C, D, 8, 32, 16>;
+    if constexpr (std::is_same_v<C, F32Elements> && std::is_same_v<D, F32Elements>)
+      if (const Handler faster =
+              wmma_avx512(std::is_same_v<A, F16Elements> ? HalfFormat::f16 : HalfFormat::bf16))
+        return faster;
     return multiply<A, B, C, D, 16, 16, 16>;
+  }
 }
 
 Handler find_handler(Shape shape, Type d, Type a, Type b, Type c) {

@@ -153,3 +153,74 @@ def test_a_pattern_that_moves_out_of_memory(beyond: int) -> None:
         place[2] += beyond
         with pytest.raises(FaultError, match="shared memory"):
             module("b32", "b32", 4, 1).launch("loop", 1, 32, [source, out, where, place, 3], threads=1)
+
+
+#: In each round, a fragment is loaded and stored with lines stride[r] elements apart, at offset[r] of shared
+#: memory, or of global memory where in_global[r].
+FRAGMENTS = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry loop(.param .u64 memory, .param .u64 offset, .param .u64 stride, .param .u64 in_global,
+  .param .u32 rounds)
+{{
+  .reg .pred %p<3>;
+  .reg .b32 %r<20>;
+  .reg .f32 %f<20>;
+  .reg .b64 %rd<20>;
+  .shared .align 128 .b8 room[{room}];
+  ld.param.u64 %rd1, [memory];
+  ld.param.u64 %rd2, [offset];
+  ld.param.u64 %rd3, [stride];
+  ld.param.u64 %rd4, [in_global];
+  ld.param.u32 %r1, [rounds];
+  mov.u64 %rd5, room;
+  cvta.shared.u64 %rd6, %rd5;
+LOOP:
+  ld.global.u64 %rd7, [%rd2];
+  ld.global.u32 %r2, [%rd3];
+  ld.global.u32 %r3, [%rd4];
+  setp.ne.u32 %p1, %r3, 0;
+  selp.b64 %rd8, %rd1, {base}, %p1;
+  add.u64 %rd8, %rd8, %rd7;
+  wmma.load.{fragment} {{{registers}}}, [%rd8], %r2;
+  {store}
+  add.u64 %rd2, %rd2, 8;
+  add.u64 %rd3, %rd3, 4;
+  add.u64 %rd4, %rd4, 4;
+  sub.u32 %r1, %r1, 1;
+  setp.ne.u32 %p2, %r1, 0;
+  @%p2 bra LOOP;
+  ret;
+}}
+"""
+
+
+@pytest.mark.parametrize("space", ["shared", "global", ""])
+@pytest.mark.parametrize("fragment", ["a.row", "a.col", "c.row", "c.col"])
+def test_counts_of_fragments(space: str, fragment: str) -> None:
+    which, layout = fragment.split(".")
+    element, count, kind = ("f16", 8, "%r") if which == "a" else ("f32", 8, "%f")
+    form = f"sync.aligned.{layout}.m16n16k16{space and '.' + space}.{element}"
+    registers = ", ".join(f"{kind}{10 + i}" for i in range(count))
+    text = FRAGMENTS.format(
+        room=BYTES,
+        fragment=f"{which}.{form}",
+        registers=registers,
+        base="%rd5" if space == "shared" else "%rd6",
+        store=f"wmma.store.d.{form} [%rd8], {{{registers}}}, %r2;" if which == "c" else "",
+    )
+    offset = np.array([0, 128, 160, 0, 0, 32, 64, 64, 2048, 2048, 16, 0, 0], np.uint64)
+    stride = np.array([16, 16, 16, 32, 64, 64, 64, 24, 24, 40, 40, 16, 0], np.uint32)
+    in_global = {"shared": np.zeros, "global": np.ones}.get(space, np.zeros)(len(offset), np.uint32)
+    if not space:
+        in_global[[1, 4, 5, 8, 11]] = 1
+    loop, memory = Module(text), np.zeros(BYTES, np.uint8)
+
+    def counts(rounds: slice) -> dict[str, int | None]:
+        chosen = [np.ascontiguousarray(each[rounds]) for each in (offset, stride, in_global)]
+        totals = loop.launch("loop", 1, 32, [memory, *chosen, len(chosen[0])], threads=1).totals()
+        return {name: n for name, n in totals.items() if name not in ("executed", "threads")}
+
+    expected = [counts(slice(r, r + 1)) for r in range(len(offset))]
+    assert counts(slice(None)) == {name: sum(each[name] or 0 for each in expected) for name in expected[0]}
