@@ -232,13 +232,34 @@ void load_part(Warp &warp, const Instruction &in, unsigned bytes, From from) {
   from(warp.active(), [&](int lane) { return staged[lane]; });
 }
 
+/// Any load but a full warp's that repeats the last pattern. Apart, so that the common case saves no
+/// registers.
 template <Space S, typename Memory, typename Register, typename Lane>
-void load(Warp &warp, const Instruction &in) {
-  const unsigned elements = element_count(in), bytes = elements * unsigned(sizeof(Memory));
+[[gnu::noinline]] void load_anew(Warp &warp, const Instruction &in) {
+  const unsigned bytes = element_count(in) * unsigned(sizeof(Memory));
   const auto from = [&](std::uint32_t active, auto host) {
     read_elements<Memory, Register, Lane>(warp, in, active, host);
   };
+  const auto from_all = [&](auto host) { from(kAllLanes, host); };
+  if (warp.active() == kAllLanes && whole_warp_access<S>(warp, in, bytes, true, from_all)) {
+    // handled above
+  } else if (in.flags & kPartial) {
+    load_part<S>(warp, in, bytes, from);
+  } else {
+    LaneAccess access;
+    resolve(warp, S, address_base(in.flags), in.op[0], in.imm, warp.active(), bytes, bytes, Direction::read,
+            access);
+    count<S>(warp, in, access, bytes, true);
+    from(warp.active(), [&](int lane) { return access.at<const std::uint8_t>(lane); });
+  }
+  if (in.flags & kAcquire)
+    std::atomic_thread_fence(std::memory_order_acquire);
+}
+
+template <Space S, typename Memory, typename Register, typename Lane>
+void load(Warp &warp, const Instruction &in) {
   const auto from_repeated = [&](Repeated where, auto host) {
+    const unsigned elements = element_count(in);
     if (where.shape == Shape::same && elements == 1) {
       read_elements<Memory, Register, Lane, 1>(warp, in, kAllLanes, [=](int) { return where.first; });
     } else if (where.shape == Shape::dense && elements == 1) {
@@ -250,24 +271,11 @@ void load(Warp &warp, const Instruction &in) {
         if (where.shape == Shape::dense && elements == 4)
           return read_dense<Memory, Register, Lane, 4>(warp, in, where.first);
       }
-      from(kAllLanes, host);
+      read_elements<Memory, Register, Lane>(warp, in, kAllLanes, host);
     }
   };
-  const bool is_done =
-      warp.active() == kAllLanes &&
-      (repeated_access<S>(warp, in, from_repeated) ||
-       whole_warp_access<S>(warp, in, bytes, true, [&](auto host) { from(kAllLanes, host); }));
-  if (is_done) {
-    // handled above
-  } else if (in.flags & kPartial) {
-    load_part<S>(warp, in, bytes, from);
-  } else {
-    LaneAccess access;
-    resolve(warp, S, address_base(in.flags), in.op[0], in.imm, warp.active(), bytes, bytes, Direction::read,
-            access);
-    count<S>(warp, in, access, bytes, true);
-    from(warp.active(), [&](int lane) { return access.at<const std::uint8_t>(lane); });
-  }
+  if (warp.active() != kAllLanes || !repeated_access<S>(warp, in, from_repeated))
+    return load_anew<S, Memory, Register, Lane>(warp, in);
   if (in.flags & kAcquire)
     std::atomic_thread_fence(std::memory_order_acquire);
 }
@@ -291,28 +299,32 @@ void load_entry_param(Warp &warp, const Instruction &in) {
   }
 }
 
-template <Space S, typename Memory, typename Lane> void store(Warp &warp, const Instruction &in) {
+/// Any store but a full warp's that repeats the last pattern.
+template <Space S, typename Memory, typename Lane>
+[[gnu::noinline]] void store_anew(Warp &warp, const Instruction &in) {
   const unsigned bytes = element_count(in) * unsigned(sizeof(Memory));
-  if (in.flags & kRelease)
-    std::atomic_thread_fence(std::memory_order_release);
-  const auto to = [&](std::uint32_t active, auto host) {
-    write_elements<Memory, Lane>(warp, in, active, host);
-  };
-  const auto to_repeated = [&](Repeated where, auto host) {
-    if (where.shape == Shape::dense && element_count(in) == 1)
-      write_dense<Memory, Lane>(warp, in, where.first);
-    else
-      to(kAllLanes, host);
-  };
-  if (warp.active() == kAllLanes &&
-      (repeated_access<S>(warp, in, to_repeated) ||
-       whole_warp_access<S>(warp, in, bytes, false, [&](auto host) { to(kAllLanes, host); })))
+  const auto to_all = [&](auto host) { write_elements<Memory, Lane>(warp, in, kAllLanes, host); };
+  if (warp.active() == kAllLanes && whole_warp_access<S>(warp, in, bytes, false, to_all))
     return;
   LaneAccess access;
   resolve(warp, S, address_base(in.flags), in.op[0], in.imm, warp.active(), bytes, bytes, Direction::write,
           access);
   count<S>(warp, in, access, bytes, false);
-  to(warp.active(), [&](int lane) { return access.at<std::uint8_t>(lane); });
+  write_elements<Memory, Lane>(warp, in, warp.active(),
+                               [&](int lane) { return access.at<std::uint8_t>(lane); });
+}
+
+template <Space S, typename Memory, typename Lane> void store(Warp &warp, const Instruction &in) {
+  if (in.flags & kRelease)
+    std::atomic_thread_fence(std::memory_order_release);
+  const auto to_repeated = [&](Repeated where, auto host) {
+    if (where.shape == Shape::dense && element_count(in) == 1)
+      write_dense<Memory, Lane>(warp, in, where.first);
+    else
+      write_elements<Memory, Lane>(warp, in, kAllLanes, host);
+  };
+  if (warp.active() != kAllLanes || !repeated_access<S>(warp, in, to_repeated))
+    store_anew<S, Memory, Lane>(warp, in);
 }
 
 // --- handlers by type

@@ -6,6 +6,7 @@
 #include "machine/counters.h"
 
 #include <cstdint>
+#include <cstring>
 
 namespace ladder::machine {
 
@@ -32,11 +33,7 @@ public:
   [[gnu::always_inline]] bool fits(const Word *registers, Word offset, Word period, Word &base) const {
     base = (registers[0] + offset) & ~(period - 1);
     const Word move = base - offset;
-    const Word *const relative = relative_of(Word());
-    Word differ = 0;
-    for (int lane = 0; lane < Lanes; ++lane)
-      differ |= (registers[lane] - move) ^ relative[lane];
-    return differ == 0 && is_known_;
+    return is_known_ && are_equal<Lanes>(registers, move, relative_of(Word()));
   }
 
   /// True if all bytes lie in [begin, end), which must be below 2^62.
@@ -65,6 +62,25 @@ public:
 private:
   const std::uint32_t *relative_of(std::uint32_t) const { return narrow_; }
   const std::uint64_t *relative_of(std::uint64_t) const { return wide_; }
+  /// True if registers[lane] - move == relative[lane] in each lane.
+  template <int Lanes, class Word>
+  [[gnu::always_inline]] static bool are_equal(const Word *registers, Word move, const Word *relative) {
+    typedef Word Words [[gnu::vector_size(32)]];
+    Words differ = {};
+    for (int lane = 0; lane < Lanes; lane += sizeof(Words) / sizeof(Word)) {
+      Words here, expected;
+      std::memcpy(&here, registers + lane, sizeof here);
+      std::memcpy(&expected, relative + lane, sizeof expected);
+      differ |= (here - move) ^ expected;
+    }
+    typedef long long Quarters [[gnu::vector_size(32)]];
+    const auto quarters = Quarters(differ);
+#if defined(__AVX__) // GCC's own reduction takes longer than the comparison
+    return __builtin_ia32_ptestz256(quarters, quarters);
+#else
+    return (quarters[0] | quarters[1] | quarters[2] | quarters[3]) == 0;
+#endif
+  }
   template <class Word>
   void remember(const Word *addresses, int lanes, unsigned bytes, Word period, Word *relative);
 
