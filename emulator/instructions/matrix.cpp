@@ -41,26 +41,32 @@ namespace {
 
 constexpr std::uint32_t kHalvesOfMatrix = 64;
 
-/// Checks and counts the rows that the first 8 * Matrices lanes address, then calls transfer(row) with a
-/// function from a lane to its row.
-template <int Matrices, typename Transfer>
-void with_matrix_rows(Warp &warp, const Instruction &in, AccessKind kind, Direction direction,
-                      Transfer transfer) {
+/// Checks and counts the rows that the first 8 * Matrices lanes address, with a new pattern.
+template <int Matrices>
+[[gnu::noinline]] void resolve_rows(Warp &warp, const Instruction &in, AccessKind kind, Direction direction,
+                                    LaneAccess &rows) {
   constexpr int kRows = 8 * Matrices;
-  std::uint8_t *const base = warp.block().shared_base();
-  if (std::uint32_t begin; repeats_shared<kRows>(warp, in, begin)) {
-    const std::uint32_t *const offsets = warp.block().pattern(in).shared_offsets();
-    transfer([&](int lane) { return base + std::uint32_t(begin + offsets[lane]); });
-    return;
-  }
-  constexpr std::uint32_t kLanes = Matrices == 4 ? kAllLanes : (1u << (8 * Matrices)) - 1;
-  LaneAccess rows;
+  constexpr std::uint32_t kLanes = Matrices == 4 ? kAllLanes : (1u << kRows) - 1;
   resolve(warp, address_space(in.flags), address_base(in.flags), in.op[0], in.imm, kLanes, 16, 16, direction,
           rows);
   if (const std::uint32_t other = kLanes & ~rows.shared_lanes)
     throw machine::FaultError(machine::FaultKind::bad_operand, "a matrix row outside shared memory",
                               std::countr_zero(other));
   remember_shared(warp, in, kind, SharedCostCache::Op::matrix, rows.shared, kRows, Matrices, 16);
+}
+
+/// Calls transfer(row) with a function from a lane to its row.
+template <int Matrices, typename Transfer>
+[[gnu::always_inline]] inline void with_matrix_rows(Warp &warp, const Instruction &in, AccessKind kind,
+                                                    Direction direction, Transfer transfer) {
+  if (std::uint32_t begin; repeats_shared<8 * Matrices>(warp, in, begin)) {
+    std::uint8_t *const base = warp.block().shared_base();
+    const std::uint32_t *const offsets = warp.block().pattern(in).shared_offsets();
+    transfer([&](int lane) { return base + std::uint32_t(begin + offsets[lane]); });
+    return;
+  }
+  LaneAccess rows;
+  resolve_rows<Matrices>(warp, in, kind, direction, rows);
   transfer([&](int lane) { return rows.at<std::uint8_t>(lane); });
 }
 
