@@ -180,7 +180,10 @@ template <HalfFormat Format> void carry_out_halves(Block &block, const WholeProd
 
 std::uint64_t descriptor(Warp &warp, std::uint32_t slot) {
   const std::uint64_t *const values = warp.lanes<std::uint64_t>(slot);
+  std::uint64_t differ = 0;
   for (int lane = 1; lane < 32; ++lane)
+    differ |= values[lane] ^ values[0];
+  for (int lane = 1; differ && lane < 32; ++lane)
     if (values[lane] != values[0])
       throw FaultError(FaultKind::bad_operand, "a matrix descriptor is not the same in all lanes of a warp",
                        lane);

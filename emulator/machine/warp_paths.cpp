@@ -324,7 +324,7 @@ void Warp::release_barrier(int barrier) {
 /// Instructions that touch the registers of a product in flight wait for it.
 bool Warp::settle_products() {
   Warpgroup *const group = block_->warpgroup(index_);
-  if (!group || !group->has_in_flight(*this))
+  if (!group || !group->has_in_flight(index_))
     return true;
   const std::vector<std::uint32_t> &slots = block_->code().settles.at(pc_);
   if (group->settle(*this, slots.empty() ? nullptr : slots.data(), slots.size()))

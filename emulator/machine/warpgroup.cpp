@@ -22,17 +22,17 @@ void Warpgroup::issue(Warp &warp, Product product, const std::uint32_t *d_slots,
     if (&other == &own || other.products.size() <= place)
       continue;
     const Product &same = other.products[place];
-    const std::string who = "warp " + std::to_string(first_warp_ + i) + " of the warpgroup ";
+    const auto who = [&] { return "warp " + std::to_string(first_warp_ + i) + " of the warpgroup "; };
     if (same.instruction != product.instruction)
-      throw FaultError(FaultKind::bad_operand, who + "is at a different wgmma.mma_async (PTX line " +
+      throw FaultError(FaultKind::bad_operand, who() + "is at a different wgmma.mma_async (PTX line " +
                                                    std::to_string(warp.source(*same.instruction).ptx_line) +
                                                    "); all four warps must execute the same one");
     if (same.a != product.a || same.b != product.b)
       throw FaultError(FaultKind::bad_operand,
-                       who + "has a different matrix descriptor; all four warps must have the same one");
+                       who() + "has a different matrix descriptor; all four warps must have the same one");
     if (same.accumulates != product.accumulates)
       throw FaultError(FaultKind::bad_operand,
-                       who + "has a different scale-d; all four warps must have the same one");
+                       who() + "has a different scale-d; all four warps must have the same one");
     break; // the other warps were compared with it already
   }
   ++own.issued;
@@ -62,8 +62,6 @@ bool Warpgroup::wait(Warp &warp, std::size_t pending) {
   own.groups.erase(own.groups.begin(), own.groups.begin() + std::ptrdiff_t(complete));
   return true;
 }
-
-bool Warpgroup::has_in_flight(const Warp &warp) const { return member(warp).issued > done_; }
 
 bool Warpgroup::settle(Warp &warp, const std::uint32_t *slots, std::size_t count) {
   const Member &own = member(warp);

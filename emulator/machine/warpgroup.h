@@ -49,7 +49,7 @@ public:
   /// warp.
   bool wait(Warp &warp, std::size_t pending);
 
-  bool has_in_flight(const Warp &warp) const;
+  bool has_in_flight(int warp) const { return members_[std::size_t(warp - first_warp_)].issued > done_; }
   /// Executes products in flight and writes one of the accumulators at `slots`, or all if `slots` is nullptr.
   /// Returns false if that must wait for another warp.
   bool settle(Warp &warp, const std::uint32_t *slots, std::size_t count);
