@@ -257,8 +257,7 @@ void BlockChecker::begin_landing(const Context &at, int lane, const Landing &lan
 void BlockChecker::check_overwriting(const Context &at, int lane, const BlockChecker &owner,
                                      std::uint64_t address, unsigned bytes) {
   for (std::uint64_t chunk = address; chunk < address + bytes; chunk += kChunk)
-    if (const Access write = owner.async_.unfenced(std::uint32_t(chunk), at.warp.index(), at.warp.live());
-        write.epoch)
+    if (const Access write = unfenced(at, lane, owner, std::uint32_t(chunk)); write.epoch)
       return note({Kind::proxy, lane, chunk, Where::shared, write, true, true});
 }
 

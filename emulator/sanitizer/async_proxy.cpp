@@ -1,6 +1,7 @@
 #include "sanitizer/async_proxy.h"
 
 #include <bit>
+#include <utility>
 
 namespace ladder::sanitizer {
 
@@ -11,6 +12,14 @@ void AsyncProxy::wrote(std::uint64_t address, unsigned bytes, const Access &writ
     chunks_[chunk].time = time_;
     chunks_[chunk].swizzle = 0;
   }
+}
+
+void AsyncProxy::fenced(BlockClocks::Moment now) {
+  fences_[now.thread] = ++time_;
+  std::deque<Fence> &fences = moments_[now.thread];
+  if (fences.size() == kFences)
+    fences.pop_front();
+  fences.push_back({time_, std::move(now)});
 }
 
 void AsyncProxy::copied(std::uint64_t address, unsigned bytes, machine::Swizzle swizzle) {

@@ -3,10 +3,13 @@
 #pragma once
 
 #include "machine/swizzle.h"
+#include "sanitizer/clocks.h"
 #include "sanitizer/shadow.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -30,14 +33,14 @@ public:
   /// `shared_end` is 0 for kernels that do not use the async proxy. Reads of one of the `parties` complete in
   /// order.
   AsyncProxy(std::uint32_t shared_end, std::uint32_t threads, std::size_t parties)
-      : parties_(parties), chunks_(shared_end / kChunk + 1), fences_(threads) {}
+      : parties_(parties), chunks_(shared_end / kChunk + 1), fences_(threads), moments_(threads) {}
 
   // --- events: threads
   void wrote(std::uint64_t address, unsigned bytes, const Access &write);
   /// A write by a thread of another block, whose fences are not tracked here.
   void forget(std::uint64_t address, unsigned bytes);
-  /// fence.proxy.async
-  void fenced(std::uint32_t thread) { fences_[thread] = ++time_; }
+  /// fence.proxy.async by `now.thread`
+  void fenced(BlockClocks::Moment now);
 
   // --- events: the async proxy
   /// TMA wrote a box with this swizzle.
@@ -48,6 +51,10 @@ public:
   /// The last write by a thread if neither that thread nor one of `lanes` of the reading warp has fenced it;
   /// epoch 0: none.
   Access unfenced(std::uint32_t address, int warp, std::uint32_t lanes) const;
+  /// True if any other thread has fenced that write between two barriers: it knew of the write, and the
+  /// reader knows of its fence. `knows(thread, epoch)`.
+  template <typename Knows>
+  bool is_fenced_between(const Access &write, std::uint32_t address, Knows knows) const;
   /// A read whose completion the overwriting thread does not know of; epoch 0: none. `knows(block, thread,
   /// epoch)`.
   template <typename Knows> Access reader(std::uint64_t address, unsigned bytes, Knows knows);
@@ -55,6 +62,12 @@ public:
   bool has_other_swizzle(std::uint32_t address, machine::Swizzle swizzle) const;
 
 private:
+  struct Fence {
+    std::uint64_t time;
+    BlockClocks::Moment by;
+  };
+  /// Kept per thread. A reader is behind a thread by the buffers of a ring at most.
+  static constexpr std::size_t kFences = 16;
   struct Chunk {
     Access write;             ///< last write by a thread
     std::uint64_t time = 0;   ///< time of that write; 0: none since the last copy
@@ -63,10 +76,21 @@ private:
 
   std::size_t parties_;
   std::vector<Chunk> chunks_;
-  std::vector<SharedRead> reads_;     ///< [chunk][party]: the last read; empty before the first
-  std::vector<std::uint64_t> fences_; ///< by thread: time of its last fence
+  std::vector<SharedRead> reads_;          ///< [chunk][party]: the last read; empty before the first
+  std::vector<std::uint64_t> fences_;      ///< by thread: time of its last fence
+  std::vector<std::deque<Fence>> moments_; ///< by thread: its last fences
   std::uint64_t time_ = 0;
 };
+
+template <typename Knows>
+bool AsyncProxy::is_fenced_between(const Access &write, std::uint32_t address, Knows knows) const {
+  const auto orders = [&](const Fence &fence) {
+    return fence.time > chunks_[address / kChunk].time && fence.by.knows(write.thread, write.epoch) &&
+           knows(fence.by.thread, fence.by.epoch);
+  };
+  return std::ranges::any_of(moments_,
+                             [&](const auto &fences) { return std::ranges::any_of(fences, orders); });
+}
 
 template <typename Knows> Access AsyncProxy::reader(std::uint64_t address, unsigned bytes, Knows knows) {
   if (reads_.empty())

@@ -316,6 +316,7 @@ private:
   void check_overwriting(const Context &at, int lane, const BlockChecker &owner, std::uint64_t address,
                          unsigned bytes);
   BlockChecker &checker(std::uint32_t block);
+  Access unfenced(const Context &at, int lane, const BlockChecker &owner, std::uint32_t address) const;
   void check_proxy(const Context &at, int lane, std::uint32_t address);
   SharedRead issue(const Context &at, std::size_t first);
   void use_product_registers(const Context &at);

@@ -57,6 +57,17 @@ public:
   bool knows(std::uint32_t now, std::uint32_t past, std::uint32_t epoch) const {
     return known_to(now)(past, epoch);
   }
+  /// What a thread knew of others at one time.
+  struct Moment {
+    std::uint32_t thread, epoch;
+    SharedClock through_block;
+    std::array<std::uint32_t, 32> through_warp;
+    bool knows(std::uint32_t past, std::uint32_t past_epoch) const {
+      return (*through_block)[past] >= past_epoch ||
+             (past / kLanes == thread / kLanes && through_warp[past % kLanes] >= past_epoch);
+    }
+  };
+  Moment now(std::uint32_t thread) const { return {thread, epochs_[thread], bases_[thread], rows_[thread]}; }
 
   /// True if all lanes of a warp, which must have 32, are in one epoch and have learned the same through the
   /// block.

@@ -15,14 +15,25 @@ using machine::Warp;
 /// Makes the threads' writes visible to the async proxy.
 void BlockChecker::proxy_fence(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
-  for_lanes(warp.active(), [&](int lane) { async_.fenced(at.thread(lane)); });
+  for_lanes(warp.active(), [&](int lane) { async_.fenced(clocks_.now(at.thread(lane))); });
   publish_inits(warp, warp.active());
   carry_out(at, warp.active());
 }
 
+/// The last write by a thread that no fence orders before an access of the async proxy; epoch 0: none.
+Access BlockChecker::unfenced(const Context &at, int lane, const BlockChecker &owner,
+                              std::uint32_t address) const {
+  const Access write = owner.async_.unfenced(address, at.warp.index(), at.warp.live());
+  const auto is_known = [&](std::uint32_t thread, std::uint32_t epoch) {
+    return knows(at.thread(lane),
+                 {.epoch = epoch, .thread = std::uint16_t(thread), .block = owner.block_index_});
+  };
+  return write.epoch && owner.async_.is_fenced_between(write, address, is_known) ? Access{} : write;
+}
+
 /// Reports an async proxy read of data that a thread wrote without a fence.
 void BlockChecker::check_proxy(const Context &at, int lane, std::uint32_t address) {
-  const Access write = async_.unfenced(address, at.warp.index(), at.warp.live());
+  const Access write = unfenced(at, lane, *this, address);
   if (write.epoch)
     note({Kind::proxy, lane, address, Where::shared, write, true, false});
 }

@@ -46,6 +46,30 @@ CASE(fence_by_who_reads) {
   fence_by_who_reads<<<1, 2 * kThreads>>>(out);
 }
 
+/// The fence's thread knows of the writes, and who reads knows of the fence.
+__global__ void fence_by_a_thread_in_between(float *out) {
+  __shared__ alignas(1024) Element a[kTile];
+  Accumulator d = {};
+  if (threadIdx.x >= kThreads)
+    for (int i = int(threadIdx.x) - kThreads; i < kTile; i += kThreads)
+      a[i] = __float2bfloat16(float(i % 5));
+  __syncthreads();
+  if (threadIdx.x == kThreads)
+    fence_proxy();
+  __syncthreads();
+  if (threadIdx.x >= kThreads)
+    return;
+  begin_products();
+  product(d, descriptor(a), descriptor(a));
+  commit_products();
+  wait_products<0>();
+  write_out(out, d);
+}
+CASE(fence_by_a_thread_in_between) {
+  Device<float> out(512);
+  fence_by_a_thread_in_between<<<1, 2 * kThreads>>>(out);
+}
+
 __global__ void operand_of_the_older_group_written(float *out) {
   TILES;
   product(d, descriptor(a), descriptor(a));

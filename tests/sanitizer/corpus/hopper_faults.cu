@@ -61,6 +61,30 @@ CASE(proxy_fence_by_one_warp) {
   proxy_fence_by_one_warp<<<1, kThreads>>>(out);
 }
 
+/// The threads that read do not know of the fence, whenever it is executed.
+__global__ void proxy_fence_that_nobody_waits_for(float *out) {
+  __shared__ alignas(1024) Element a[kTile];
+  Accumulator d = {};
+  if (threadIdx.x >= kThreads)
+    for (int i = int(threadIdx.x) - kThreads; i < kTile; i += kThreads)
+      a[i] = __float2bfloat16(1);
+  __syncthreads();
+  if (threadIdx.x >= kThreads) {
+    if (threadIdx.x == kThreads)
+      fence_proxy();
+    return;
+  }
+  begin_products();
+  product(d, descriptor(a), descriptor(a)); // fault(proxy_fence_that_nobody_waits_for): proxy fence
+  commit_products();
+  wait_products<0>();
+  write_out(out, d);
+}
+CASE(proxy_fence_that_nobody_waits_for) {
+  Device<float> out(512);
+  proxy_fence_that_nobody_waits_for<<<1, 2 * kThreads>>>(out);
+}
+
 __global__ void store_without_proxy_fence(Element *out) {
   __shared__ alignas(1024) Element tile[kTile];
   fill(tile, 1);
