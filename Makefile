@@ -33,6 +33,8 @@ export PIP_NO_INDEX := 1
 export PIP_FIND_LINKS := $(abspath $(WHEELHOUSE))
 endif
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || echo 2)
+# Tests wait for builds that others need, too, and for limits of time: one more worker than there are cores.
+WORKERS ?= $(shell expr $(CMAKE_BUILD_PARALLEL_LEVEL) + 1)
 .DELETE_ON_ERROR:
 .PHONY: compare test lint format install lab lessons slides site nbgrader wheel wheelhouse clean
 
@@ -40,7 +42,7 @@ compare: $(VENV)/.installed
 	@$(BIN)/ladder compare
 
 test: $(VENV)/.installed $(VENV)/.dev
-	@$(BIN)/python -m pytest -q -n auto --dist worksteal --durations=30 --durations-min=5 -m 'not full and not continued'
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --durations=30 --durations-min=5 -m 'not full and not continued'
 
 lint: $(VENV)/.installed $(VENV)/.dev
 	@$(BIN)/ruff check .

@@ -31,7 +31,7 @@ def computed(
     gain: float = 0.0,
 ) -> Tensor:
     """o as a kernel computes it that goes over tiles of keys. It updates a maximum that has grown by more
-    than ``slack``, and takes the sink into account first or last. Where there is a softcap and no sink, a kernel
+    than ``slack``, and takes the sink into account first or last. With a softcap and no sink, a kernel
     with ``below_cap`` subtracts the softcap less that number, and no maximum, as long as all weights are then
     normal numbers. ``rounds_sums`` rounds o after each tile,
     too; all weights are too large by the factor 1 + ``gain``.

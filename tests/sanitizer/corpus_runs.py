@@ -161,7 +161,7 @@ def rungs_source(stage: str) -> Path:
     dtype = dtype_of(stage)
     element = {"f32": "float", "f16": "__half"}[dtype]
     text = (
-        f'#include "ladder/error_definitions.h"\n{variants(stage)[1]}\n'
+        f'#include "ladder/definitions.h"\n{variants(stage)[1]}\n'
         "int main(int count, char **words) {\n"
         f'  return run_one<{element}>(rungs, count > 1 ? words[1] : "", ladder::DType::{dtype});\n}}\n'
     )

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "ladder/error_definitions.h"
+#include "ladder/definitions.h"
 #include KERNEL
 
 using Item = WorkItem<Arrangement<__nv_bfloat16, 128>>;

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "ladder/counter.h"
-#include "ladder/error_definitions.h"
+#include "ladder/definitions.h"
 
 constexpr unsigned kNumbers = 20, kBlocks = 7, kLaunches = 2;
 constexpr int kStreams = ladder::detail::kCounters + 3;

@@ -2,16 +2,14 @@
 // work last.
 #pragma once
 
-#include <map>
-#include <mutex>
 #include <optional>
 
+#include "ladder/stream_counters.h"
 #include "ladder/workspace.h"
 
 namespace ladder {
 
 namespace detail {
-constexpr int kArrivals = 1 << 18, kArrivalsOfStream = 1 << 13;
 static __device__ unsigned arrivals[kArrivals];
 } // namespace detail
 
@@ -25,7 +23,8 @@ public:
   Arrivals(int count, cudaStream_t stream, const char *what) {
     cudaStreamCaptureStatus capture;
     check(cudaStreamIsCapturing(stream, &capture), what);
-    const int first = first_of(count, capture != cudaStreamCaptureStatusNone, stream, what);
+    const bool is_captured = capture != cudaStreamCaptureStatusNone;
+    const int first = detail::first_arrival(count, is_captured, stream, what);
     if (first + count <= detail::kArrivals) {
       void *arrivals;
       check(cudaGetSymbolAddress(&arrivals, detail::arrivals), what);
@@ -39,29 +38,6 @@ public:
   unsigned *data() const { return data_; }
 
 private:
-  /// The first of the counters; kArrivals if there are not enough left. Streams get theirs at their first
-  /// launch.
-  static int first_of(int count, bool is_captured, cudaStream_t stream, const char *what) {
-    static std::mutex mutex;
-    static std::map<unsigned long long, int> streams; // by id, which is never reused
-    static int next = 0;
-    const auto take = [](int size) {
-      const bool enough = size <= detail::kArrivals - next;
-      next += enough ? size : 0;
-      return enough ? next - size : detail::kArrivals;
-    };
-    const std::lock_guard lock(mutex);
-    if (is_captured)
-      return take(count);
-    if (count > detail::kArrivalsOfStream)
-      return detail::kArrivals;
-    unsigned long long id;
-    check(cudaStreamGetId(stream, &id), what);
-    const auto found = streams.find(id);
-    return found != streams.end() ? found->second
-                                  : streams.emplace(id, take(detail::kArrivalsOfStream)).first->second;
-  }
-
   std::optional<Workspace<unsigned>> own_;
   unsigned *data_;
 };

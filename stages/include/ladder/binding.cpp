@@ -14,7 +14,8 @@
 #include <string_view>
 
 #include "ladder/arguments.h"
-#include "ladder/error_definitions.h"
+#include "ladder/definitions.h"
+#include "tiles/error.h"
 
 namespace {
 
@@ -111,8 +112,8 @@ Status refused(Status status, const char *why) {
 } // namespace
 
 /// Enqueues the stage's work on `stream`. The arguments have the names of the problem struct's fields;
-/// tensors are device pointers. A stage throws std::invalid_argument for a problem that it does not support;
-/// any other exception is an error.
+/// tensors are device pointers. A stage throws std::invalid_argument or tiles::Unsupported for a problem that
+/// it does not support; any other exception is an error.
 extern "C" __attribute__((visibility("default"))) int
 ladder_launch(const NamedValue *values, int count, const std::uintptr_t *addresses, cudaStream_t stream) {
   try {
@@ -122,6 +123,8 @@ ladder_launch(const NamedValue *values, int count, const std::uintptr_t *address
     launch(stream);
     return kLaunched;
   } catch (const std::invalid_argument &error) {
+    return refused(kUnsupported, error.what());
+  } catch (const tiles::Unsupported &error) {
     return refused(kUnsupported, error.what());
   } catch (const std::bad_alloc &) {
     return refused(kFailed, "its host code is out of memory (std::bad_alloc)");

@@ -1,16 +1,14 @@
 // A counter in global memory from which the blocks of a launch take numbers.
 #pragma once
 
-#include <map>
-#include <mutex>
 #include <optional>
 
+#include "ladder/stream_counters.h"
 #include "ladder/workspace.h"
 
 namespace ladder {
 
 namespace detail {
-constexpr int kCounters = 1024;
 static __device__ unsigned counters[kCounters];
 } // namespace detail
 
@@ -25,7 +23,8 @@ public:
   LaunchCounter(cudaStream_t stream, const char *what) {
     cudaStreamCaptureStatus capture;
     check(cudaStreamIsCapturing(stream, &capture), what);
-    const int number = capture == cudaStreamCaptureStatusNone ? number_of(stream, what) : detail::kCounters;
+    const int number =
+        capture == cudaStreamCaptureStatusNone ? detail::number_of(stream, what) : detail::kCounters;
     if (number < detail::kCounters) {
       void *counters;
       check(cudaGetSymbolAddress(&counters, detail::counters), what);
@@ -39,16 +38,6 @@ public:
   unsigned *data() const { return data_; }
 
 private:
-  /// Streams are numbered in the order of their first launches.
-  static int number_of(cudaStream_t stream, const char *what) {
-    static std::mutex mutex;
-    static std::map<unsigned long long, int> numbers; // by id, which is never reused
-    unsigned long long id;
-    check(cudaStreamGetId(stream, &id), what);
-    const std::lock_guard lock(mutex);
-    return numbers.try_emplace(id, numbers.size()).first->second;
-  }
-
   std::optional<Workspace<unsigned>> own_;
   unsigned *data_;
 };

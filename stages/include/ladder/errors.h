@@ -1,4 +1,4 @@
-// How a rung's host part throws. error_definitions.h has the functions and is compiled once, with the
+// How a rung's host part throws. definitions.h has the functions and is compiled once, with the
 // binding: <string> and <stdexcept> would take a third of the time that a kernel takes to compile.
 #pragma once
 

@@ -3,17 +3,16 @@
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <stdexcept>
-#include <string>
 
+#include "error.h"
 #include "tma.h"
 
 namespace tiles::tma {
 
 namespace detail {
 
-/// The driver's encoder, looked up at run time so that nothing links to the driver. Throws std::runtime_error
-/// if the driver does not have it.
+/// The driver's encoder, looked up at run time so that nothing links to the driver. Throws Error if the
+/// driver does not have it.
 inline auto tensor_map_encoder() {
   static const auto encoder = [] {
     void *function = nullptr;
@@ -21,7 +20,7 @@ inline auto tensor_map_encoder() {
     const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
                                                                cudaEnableDefault, &found);
     if (error != cudaSuccess || found != cudaDriverEntryPointSuccess)
-      throw std::runtime_error("TMA needs a driver of CUDA 12.0 or later, which has cuTensorMapEncodeTiled");
+      throw Error(text("TMA needs a driver of CUDA 12.0 or later, which has cuTensorMapEncodeTiled"));
     return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
   }();
   return encoder;
@@ -29,7 +28,7 @@ inline auto tensor_map_encoder() {
 
 /// The map of a tensor at `address` in tiles `Tile`, whose column blocks are a dimension of their own. Sizes
 /// and strides are those of rows, of column blocks and of `kOuter` dimensions in which a tile has size 1.
-/// Throws std::invalid_argument, naming the tensor by what(), if TMA does not support it.
+/// Throws Unsupported, naming the tensor by what(), if TMA does not support it.
 template <SharedMemoryTile Tile, int kOuter>
 CUtensorMap encode(const void *address, const cuuint64_t (&sizes)[2 + kOuter],
                    const cuuint64_t (&stride_bytes)[2 + kOuter], const auto &what) {
@@ -56,9 +55,10 @@ CUtensorMap encode(const void *address, const cuuint64_t (&sizes)[2 + kOuter],
                            CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
-    throw std::invalid_argument(
-        "TMA does not support a tensor of " + what() +
-        ": it needs 16-byte alignment, strides that are multiples of 16 bytes and sizes below 2^32");
+    throw Unsupported(
+        text("TMA does not support a tensor of %s: it needs 16-byte alignment, strides that are "
+             "multiples of 16 bytes and sizes below 2^32",
+             what().chars));
   return map;
 }
 
@@ -66,14 +66,14 @@ CUtensorMap encode(const void *address, const cuuint64_t (&sizes)[2 + kOuter],
 
 /// The map of the tensor (batch, heads, rows, Tile::cols) at `data`, in tiles `Tile`. `strides` has the
 /// elements from one batch, head and row to the next. One instruction loads all column blocks of a tile.
-/// Throws std::invalid_argument if TMA does not support the tensor.
+/// Throws Unsupported if TMA does not support the tensor.
 template <SharedMemoryTile Tile, typename Strides>
 TensorMap<Tile> tensor_map(const void *data, const Strides &strides, int rows, int heads, int batch) {
   constexpr cuuint64_t bytes = sizeof(typename Tile::Elem);
   constexpr int blocks = Tile::cols / Tile::block_cols;
   const auto what = [&] {
-    return std::to_string(batch) + " x " + std::to_string(heads) + " matrices of " + std::to_string(rows) +
-           " rows " + std::to_string(strides.row * bytes) + " bytes apart";
+    return text("%d x %d matrices of %d rows %lld bytes apart", batch, heads, rows,
+                static_cast<long long>(strides.row * bytes));
   };
   const auto encode = [&](cuuint64_t column_blocks, cuuint64_t matrices, int64_t stride) {
     return detail::encode<Tile, 1>(data, {cuuint64_t(rows), column_blocks, matrices},
@@ -83,8 +83,8 @@ TensorMap<Tile> tensor_map(const void *data, const Strides &strides, int rows, i
     return {encode(blocks, cuuint64_t(batch) * heads, heads == 1 ? strides.batch : strides.head),
             detail::Divisor(1), 0};
   if (strides.head % Tile::block_cols != 0)
-    throw std::invalid_argument("TMA takes heads a multiple of " + std::to_string(Tile::block_cols) +
-                                " elements apart, not " + std::to_string(strides.head));
+    throw Unsupported(text("TMA takes heads a multiple of %d elements apart, not %lld", int(Tile::block_cols),
+                           static_cast<long long>(strides.head)));
   const int head_blocks = strides.head / Tile::block_cols;
   return {encode(cuuint64_t(heads - 1) * head_blocks + blocks, batch, strides.batch), detail::Divisor(heads),
           head_blocks};
@@ -108,8 +108,9 @@ JaggedMap<Tile> jagged_map(const void *data, int tokens, int heads, int stride) 
   // most * (the last stride) = 2^64 - most * stride_bytes: it subtracts `most` tokens modulo 2^64.
   return {detail::encode<Tile, 2>(
       data, {most, blocks, cuuint64_t(tokens) + 1, most + 1},
-      {stride_bytes, Tile::row_bytes, stride_bytes, (cuuint64_t(1) << 34) - stride_bytes},
-      [&] { return std::to_string(tokens) + " tokens " + std::to_string(stride_bytes) + " bytes apart"; })};
+      {stride_bytes, Tile::row_bytes, stride_bytes, (cuuint64_t(1) << 34) - stride_bytes}, [&] {
+        return text("%d tokens %llu bytes apart", tokens, static_cast<unsigned long long>(stride_bytes));
+      })};
 }
 
 } // namespace tiles::tma
