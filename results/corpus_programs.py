@@ -189,6 +189,8 @@ def _samples(checkout: Checkout) -> Iterator[Program]:
         flags = [f"-I{checkout.folder / 'Common'}", "--extended-lambda"]
         flags += [f"-l{name}" for name in libraries if name not in ("cudart", "cuda_driver")]
         flags += ["-Xcompiler=-fopenmp"] if "OpenMP::" in text else []
+        # All samples ask for separable compilation; these launch kernels from kernels, which needs it.
+        flags += ["-rdc=true"] if folder.name.startswith("cdp") else []
         flags += [f"-std=c++{year}" for year in re.findall(r"cxx_std_(\d+)", text)[:1]]
         missing = "" if sources else "its CMakeLists.txt names no source"
         yield Program(checkout, folder, sources, tuple(flags), (), missing)

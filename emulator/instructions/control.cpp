@@ -1,5 +1,6 @@
 // Branches, calls, barriers: "Control Flow Instructions" and "Parallel Synchronization" of the PTX manual.
 #include "instructions/addressing.h"
+#include "instructions/device_runtime_calls.h"
 #include "instructions/system_calls.h"
 #include "machine/address_space.h"
 
@@ -174,15 +175,17 @@ public:
   ExternalArguments(Warp &warp, const Instruction &in) : frame_(warp.frame()), operands_(warp, in) {}
 
   std::uint64_t argument(std::size_t index, int lane) const override {
-    if (index >= operands_.arguments())
-      throw FaultError(FaultKind::bad_operand, "a call with too few arguments", lane);
-    const CallOperand operand = operands_.argument(std::uint32_t(index));
+    const CallOperand operand = operand_of(index, lane);
     const std::uint32_t room = operand.lane_bytes
                                    ? operand.lane_bytes
                                    : std::min(8u, frame_.layout->param_area_bytes - operand.offset);
     std::uint64_t value = 0;
     std::memcpy(&value, operand_bytes(frame_, operand, lane, room), room);
     return value;
+  }
+
+  const std::uint8_t *bytes(std::size_t index, int lane, std::uint32_t bytes) const override {
+    return operand_bytes(frame_, operand_of(index, lane), lane, bytes);
   }
 
   void set_result(int lane, std::uint64_t value, std::uint32_t bytes) override {
@@ -194,6 +197,12 @@ public:
   }
 
 private:
+  CallOperand operand_of(std::size_t index, int lane) const {
+    if (index >= operands_.arguments())
+      throw FaultError(FaultKind::bad_operand, "a call with too few arguments", lane);
+    return operands_.argument(std::uint32_t(index));
+  }
+
   Frame &frame_;
   CallOperands operands_;
 };
@@ -323,7 +332,10 @@ bool bind_call(Binder &binder) {
     }
     const SystemCall function = find_system_call(target.name);
     if (!function)
-      binder.unsupported("the function " + target.name + " is not defined");
+      binder.unsupported(target.name.starts_with(kDeviceRuntimePrefix)
+                             ? "cuda" + target.name.substr(kDeviceRuntimePrefix.size()) +
+                                   " is not emulated in kernels"
+                             : "the function " + target.name + " is not defined");
     binder.out.imm = std::int64_t(reinterpret_cast<std::uintptr_t>(function));
     binder.out.execute = call_external;
     return true;

@@ -1,6 +1,7 @@
 #include "instructions/system_calls.h"
 
 #include "instructions/addressing.h"
+#include "instructions/device_runtime_calls.h"
 #include "instructions/format.h"
 
 #include <cstdio>
@@ -84,33 +85,37 @@ constexpr std::uint64_t kGap = 64;
 
 /// malloc(bytes)
 void allocate(Warp &warp, CallArguments &arguments) {
-  machine::BlockObserver *const observer = warp.block().observer();
   for_lanes(warp.active(), [&](int lane) {
-    const std::uint64_t bytes = arguments.argument(0, lane);
-    // The sum must not overflow to a small size.
-    const std::uint64_t taken = observer && bytes ? std::max(bytes, bytes + kGap) : bytes;
-    const std::uint64_t address = heap_of(warp).allocate(taken);
-    if (observer && address)
-      observer->heap_allocated(warp, lane, address, bytes);
-    arguments.set_result(lane, address, 8);
+    arguments.set_result(lane, allocate_on_heap(warp, lane, arguments.argument(0, lane)), 8);
   });
 }
 
 /// free(address)
 void release(Warp &warp, CallArguments &arguments) {
-  machine::BlockObserver *const observer = warp.block().observer();
-  for_lanes(warp.active(), [&](int lane) {
-    const std::uint64_t address = arguments.argument(0, lane);
-    if (address != 0 && observer && observer->heap_freed(warp, lane, address))
-      return;
-    if (address != 0 && !heap_of(warp).release(address))
-      throw FaultError(FaultKind::bad_operand,
-                       "free of a pointer that malloc did not return, or that is already freed", lane)
-          .at(address);
-  });
+  for_lanes(warp.active(), [&](int lane) { release_on_heap(warp, lane, arguments.argument(0, lane)); });
 }
 
 } // namespace
+
+std::uint64_t allocate_on_heap(Warp &warp, int lane, std::uint64_t bytes) {
+  machine::BlockObserver *const observer = warp.block().observer();
+  // The sum must not overflow to a small size.
+  const std::uint64_t taken = observer && bytes ? std::max(bytes, bytes + kGap) : bytes;
+  const std::uint64_t address = heap_of(warp).allocate(taken);
+  if (observer && address)
+    observer->heap_allocated(warp, lane, address, bytes);
+  return address;
+}
+
+void release_on_heap(Warp &warp, int lane, std::uint64_t address) {
+  machine::BlockObserver *const observer = warp.block().observer();
+  if (address != 0 && observer && observer->heap_freed(warp, lane, address))
+    return;
+  if (address != 0 && !heap_of(warp).release(address))
+    throw FaultError(FaultKind::bad_operand,
+                     "free of a pointer that malloc did not return, or that is already freed", lane)
+        .at(address);
+}
 
 SystemCall find_system_call(std::string_view name) {
   if (name == "vprintf")
@@ -121,7 +126,7 @@ SystemCall find_system_call(std::string_view name) {
     return allocate;
   if (name == "free")
     return release;
-  return nullptr;
+  return find_device_runtime_call(name);
 }
 
 } // namespace ladder::instructions

@@ -32,6 +32,8 @@ struct Dim3 {
   std::uint64_t count() const { return std::uint64_t(x) * y * z; }
 };
 
+class DeviceRuntime;
+
 /// State shared by all blocks of a launch. Read-only while the launch runs.
 struct LaunchContext {
   std::shared_ptr<const Code> code;
@@ -53,6 +55,7 @@ struct LaunchContext {
   Debugger *debugger = nullptr;           ///< nullptr: no debugger
   /// Called by blocks on the launching thread after each round of slices.
   std::function<void()> on_round;
+  DeviceRuntime *device_runtime = nullptr; ///< nullptr: kernels cannot launch kernels
 };
 
 class Cluster;

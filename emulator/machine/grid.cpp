@@ -25,37 +25,29 @@ constexpr std::uint64_t kFewRounds = 256;
 /// Each block may poll this often before the grid is suspended. By then most lanes at joins are released.
 constexpr std::uint64_t kStallRounds = 80;
 
-[[noreturn]] void refuse(const LaunchContext &launch, const std::string &why) {
+[[noreturn]] void refuse(const Code &code, const std::string &why) {
   FaultError error(FaultKind::launch, why);
-  error.fault.kernel = launch.code->kernel;
+  error.fault.kernel = code.kernel;
   throw error;
 }
 
 void check_launch(const LaunchContext &launch) {
-  const Dim3 &grid = launch.grid, &block = launch.block;
-  const std::string size = std::to_string(block.x) + " x " + std::to_string(block.y) + " x " +
-                           std::to_string(block.z) + " threads";
-  if (block.count() == 0 || grid.count() == 0)
-    refuse(launch, "an empty grid or block");
-  if (block.x > 1024 || block.y > 1024 || block.z > 64 || block.count() > std::uint64_t(kMaxThreadsPerBlock))
-    refuse(launch, "a block of " + size + "; at most 1024 are allowed (1024 x 1024 x 64)");
-  if (grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
-    refuse(launch, "a grid larger than 2147483647 x 65535 x 65535 blocks");
-  const Dim3 &cluster = launch.cluster;
+  const Dim3 &grid = launch.grid, &cluster = launch.cluster;
+  check_size(*launch.code, grid, launch.block);
   if (cluster.count() == 0 || cluster.count() > kMostBlocksOfCluster || grid.x % cluster.x ||
       grid.y % cluster.y || grid.z % cluster.z)
-    refuse(launch, "clusters of " + std::to_string(cluster.x) + " x " + std::to_string(cluster.y) + " x " +
-                       std::to_string(cluster.z) + " blocks, which must divide the grid of " +
-                       std::to_string(grid.x) + " x " + std::to_string(grid.y) + " x " +
-                       std::to_string(grid.z) + " and be at most 16");
+    refuse(*launch.code, "clusters of " + std::to_string(cluster.x) + " x " + std::to_string(cluster.y) +
+                             " x " + std::to_string(cluster.z) + " blocks, which must divide the grid of " +
+                             std::to_string(grid.x) + " x " + std::to_string(grid.y) + " x " +
+                             std::to_string(grid.z) + " and be at most 16");
   const program::KernelLayout &layout = launch.code->layout;
   const std::uint64_t shared = launch.dynamic_shared_bytes
                                    ? layout.dynamic_shared_offset + launch.dynamic_shared_bytes
                                    : layout.static_shared_bytes;
   if (shared > launch.gpu->shared_bytes_per_block_opt_in)
-    refuse(launch, std::to_string(shared) + " bytes of shared memory per block; " +
-                       std::string(launch.gpu->arch) + " has " +
-                       std::to_string(launch.gpu->shared_bytes_per_block_opt_in));
+    refuse(*launch.code, std::to_string(shared) + " bytes of shared memory per block; " +
+                             std::string(launch.gpu->arch) + " has " +
+                             std::to_string(launch.gpu->shared_bytes_per_block_opt_in));
 }
 
 /// How many blocks may be in progress while they wait for each other: as many as the whole GPU holds.
@@ -96,6 +88,17 @@ unsigned threads_for(const LaunchOptions &options, std::uint64_t clusters) {
 }
 
 } // namespace
+
+void check_size(const Code &code, const Dim3 &grid, const Dim3 &block) {
+  const std::string size = std::to_string(block.x) + " x " + std::to_string(block.y) + " x " +
+                           std::to_string(block.z) + " threads";
+  if (block.count() == 0 || grid.count() == 0)
+    refuse(code, "an empty grid or block");
+  if (block.x > 1024 || block.y > 1024 || block.z > 64 || block.count() > std::uint64_t(kMaxThreadsPerBlock))
+    refuse(code, "a block of " + size + "; at most 1024 are allowed (1024 x 1024 x 64)");
+  if (grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
+    refuse(code, "a grid larger than 2147483647 x 65535 x 65535 blocks");
+}
 
 class GridRun {
 public:

@@ -23,6 +23,9 @@ enum class Patience {
   look,         ///< until each block has polled again
 };
 
+/// Throws FaultError, of kind launch, for a grid or block that no GPU allows.
+void check_size(const Code &code, const Dim3 &grid, const Dim3 &block);
+
 class GridRun;
 
 /// A grid in progress. It must not outlive its launch.

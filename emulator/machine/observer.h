@@ -23,6 +23,8 @@ public:
   virtual void heap_allocated(Warp &warp, int lane, std::uint64_t address, std::uint64_t bytes) = 0;
   /// A kernel frees memory from malloc. Returning true keeps the memory from being reused.
   virtual bool heap_freed(Warp &warp, int lane, std::uint64_t address) = 0;
+  /// A function of CUDA wrote to this generic address, which a lane passed to it.
+  virtual void written(Warp &warp, int lane, std::uint64_t address, std::uint64_t bytes) = 0;
 };
 
 class LaunchObserver {

@@ -168,7 +168,6 @@ bool Device::suspends() const {
 
 void Device::launch(const LaunchRequest &request) {
   const std::lock_guard launching(launching_);
-  const auto used = use_memory();
   report_fault_of(request, [&] {
     check(request);
     if (machine::Liberties::current().skips_kernels)
@@ -180,7 +179,6 @@ void Device::launch(const LaunchRequest &request) {
 
 std::shared_ptr<LaunchInProgress> Device::launch_or_suspend(const LaunchRequest &request) {
   const std::lock_guard launching(launching_);
-  const auto used = use_memory();
   std::shared_ptr<LaunchInProgress> launch;
   report_fault_of(request, [&] {
     check(request);
@@ -193,7 +191,6 @@ std::shared_ptr<LaunchInProgress> Device::launch_or_suspend(const LaunchRequest 
 
 bool Device::resume(LaunchInProgress &launch) {
   const std::lock_guard launching(launching_);
-  const auto used = use_memory();
   bool ended = false;
   report_fault_of(launch.request(), [&] { ended = run(launch, machine::Patience::look); });
   return ended;
@@ -204,7 +201,28 @@ void Device::give_up(LaunchInProgress &launch) {
   std::abort(); // not reached
 }
 
+/// Runs a grid and, after it, what its threads have launched: depth first, so that each grid is complete,
+/// with all of its own launches, before what follows it begins.
 bool Device::run(LaunchInProgress &launch, machine::Patience patience) {
+  if (!run_grid(launch, patience))
+    return false;
+  for (std::deque<DeviceWork::Piece> left = launch.take_device_work(); !left.empty();) {
+    const DeviceWork::Piece piece = std::move(left.front());
+    left.pop_front();
+    if (const auto *const perform = std::get_if<std::function<void()>>(&piece)) {
+      (*perform)();
+      continue;
+    }
+    LaunchInProgress child(*this, std::get<LaunchRequest>(piece), ++launches_, left.size());
+    run_grid(child, machine::Patience::endless_loop);
+    std::deque<DeviceWork::Piece> own = child.take_device_work();
+    left.insert(left.begin(), std::move_iterator(own.begin()), std::move_iterator(own.end()));
+  }
+  return true;
+}
+
+bool Device::run_grid(LaunchInProgress &launch, machine::Patience patience) {
+  const auto used = use_memory();
   if (!launch.grid().run(patience))
     return false;
   launch.end();

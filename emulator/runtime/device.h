@@ -27,6 +27,8 @@ namespace ladder::runtime {
 
 inline constexpr std::uint64_t kDefaultWarpInstructionLimit = std::uint64_t(1) << 28;
 
+class DeviceWork;
+
 struct LaunchRequest {
   std::shared_ptr<const machine::Code> code;
   machine::Dim3 grid, block;
@@ -37,6 +39,10 @@ struct LaunchRequest {
   std::uint64_t dynamic_shared_limit = 0;
   std::vector<std::uint8_t> params;
   bool cooperative = false;
+  int level = 1; ///< 1: launched by the host, 2: by a kernel that the host launched, ...
+  /// Makes what keeps the work of the launch's threads, beside `pending` launches that have not begun;
+  /// without it they cannot launch kernels.
+  std::function<std::unique_ptr<DeviceWork>(const LaunchRequest &parent, std::size_t pending)> device_work;
 };
 
 /// A launch that the device refuses before anything runs.
@@ -78,6 +84,10 @@ public:
   /// other memory.
   void add_memory(machine::MemoryRange range);
   void remove_memory(std::uint64_t begin);
+
+  /// How many launches by kernels may wait for their beginning.
+  std::size_t pending_launch_limit() const { return pending_launch_limit_; }
+  void set_pending_launch_limit(std::size_t launches) { pending_launch_limit_ = launches; }
 
   /// Held while work uses memory that the program could free concurrently. Freeing holds `unused_memory`, so
   /// it waits for running work, as on a GPU.
@@ -134,6 +144,8 @@ public:
   const std::function<bool(std::uint64_t, std::uint64_t)> &tick() const { return tick_; }
   /// The blocks per cluster of a launch.
   machine::Dim3 cluster_of(const LaunchRequest &request) const;
+  /// Throws FaultError, of kind launch, for a launch that the GPU does not allow.
+  void check(const LaunchRequest &request) const;
 
   /// Writes the log with all findings at the end of a checked process.
   void finish_checking();
@@ -144,8 +156,8 @@ private:
   Device();
   Device(const Device &) = delete;
   void write_log_file();
-  void check(const LaunchRequest &request) const;
   bool run(LaunchInProgress &launch, machine::Patience patience);
+  bool run_grid(LaunchInProgress &launch, machine::Patience patience);
   void log(const LaunchInProgress &launch, machine::Counters counters);
   void report_fault_of(const LaunchRequest &request, const std::function<void()> &body);
 
@@ -169,6 +181,7 @@ private:
   std::string log_path_;                ///< LADDER_LAUNCH_LOG
   std::shared_ptr<LaunchLog> file_log_; ///< its contents
   std::unique_ptr<Checking> checking_;  ///< LADDER_CHECK
+  std::atomic<std::size_t> pending_launch_limit_{2048};
 };
 
 } // namespace ladder::runtime

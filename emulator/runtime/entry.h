@@ -38,6 +38,7 @@ template <typename T> void set(T *result, const std::type_identity_t<T> &value) 
 
 /// CUDA's error code for a fault.
 cudaError_t error_of(const machine::Fault &fault);
+cudaError_t error_of(const LaunchRefusal &refusal);
 
 /// Records an error of this host thread for cudaGetLastError, and returns it.
 cudaError_t record(cudaError_t code);

@@ -158,7 +158,8 @@ cudaDeviceProp properties_of(const machine::VirtualGpu &gpu) {
   return p;
 }
 
-/// Limits that a program may set and read back. Only the heap limit has an effect here.
+/// Limits that a program may set and read back. Those of the heap and of pending launches have an effect
+/// here.
 struct Limits {
   std::mutex mutex; ///< guards the values
   std::array<std::size_t, 7> values = {1024, 1 << 20, 8 << 20, 2, 2048, 64, 0};
@@ -249,6 +250,8 @@ cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t value) {
       require(Device::instance().heap().set_bytes(value), cudaErrorInvalidValue);
     if (Checking *const checking = Checking::active(); checking && limit == cudaLimitStackSize)
       checking->set_stack_bytes(value);
+    if (limit == cudaLimitDevRuntimePendingLaunchCount)
+      Device::instance().set_pending_launch_limit(value);
     const std::lock_guard lock(limits.mutex);
     limits.values[limit] = value;
   });

@@ -55,19 +55,6 @@ void complain(const std::string &message) {
   }
 }
 
-cudaError_t error_of(LaunchRefusal::Reason reason) {
-  switch (reason) {
-  case LaunchRefusal::Reason::threads:
-  case LaunchRefusal::Reason::shared_memory:
-    return cudaErrorInvalidValue;
-  case LaunchRefusal::Reason::cooperative_grid:
-    return cudaErrorCooperativeLaunchTooLarge;
-  case LaunchRefusal::Reason::cluster:
-    return Device::instance().gpu().major < 9 ? cudaErrorNotSupported : cudaErrorInvalidClusterSize;
-  }
-  return cudaErrorUnknown;
-}
-
 /// Records, for last_fault(), a refusal by a layer that has no kernel.
 void refuse(machine::FaultKind kind, const std::string &message, int ptx_line = 0) {
   machine::Fault fault;
@@ -85,6 +72,19 @@ cudaError_t error_of(const machine::Fault &fault) {
 #include "machine/fault_kinds.def"
   };
   return kErrors[std::size_t(fault.kind)];
+}
+
+cudaError_t error_of(const LaunchRefusal &refusal) {
+  switch (refusal.reason) {
+  case LaunchRefusal::Reason::threads:
+  case LaunchRefusal::Reason::shared_memory:
+    return cudaErrorInvalidValue;
+  case LaunchRefusal::Reason::cooperative_grid:
+    return cudaErrorCooperativeLaunchTooLarge;
+  case LaunchRefusal::Reason::cluster:
+    return Device::instance().gpu().major < 9 ? cudaErrorNotSupported : cudaErrorInvalidClusterSize;
+  }
+  return cudaErrorUnknown;
 }
 
 void forget_last_error() {
@@ -127,7 +127,7 @@ cudaError_t code_of(bool needs_device, const std::function<void()> &body, std::u
     }
     return error.code;
   } catch (const LaunchRefusal &refusal) {
-    return error_of(refusal.reason);
+    return runtime::error_of(refusal);
   } catch (const machine::FaultError &error) {
     // Device::launch reported its own faults; those of binding come from elsewhere.
     if (error.fault.kind == machine::FaultKind::unsupported) {

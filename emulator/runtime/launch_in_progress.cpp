@@ -5,8 +5,10 @@
 
 namespace ladder::runtime {
 
-LaunchInProgress::LaunchInProgress(Device &device, const LaunchRequest &request, std::uint64_t number)
+LaunchInProgress::LaunchInProgress(Device &device, const LaunchRequest &request, std::uint64_t number,
+                                   std::size_t pending)
     : request_(request), workspace_(request.cooperative ? &device.memory() : nullptr),
+      device_work_(request.device_work ? request.device_work(request, pending) : nullptr),
       stepper_(device.stepper()) {
   context_.code = request.code;
   context_.gpu = &device.gpu();
@@ -20,6 +22,7 @@ LaunchInProgress::LaunchInProgress(Device &device, const LaunchRequest &request,
   context_.params = request.params;
   context_.warp_instruction_limit = device.warp_instruction_limit();
   context_.grid_id = number;
+  context_.device_runtime = device_work_.get();
   context_.grid_workspace = workspace_.address();
   machine::LaunchOptions options;
   options.threads = device.threads();
@@ -40,6 +43,10 @@ void LaunchInProgress::end() {
     stepper_->end();
   if (checker_)
     Checking::active()->worked(*checker_);
+}
+
+std::deque<DeviceWork::Piece> LaunchInProgress::take_device_work() {
+  return device_work_ ? device_work_->take() : std::deque<DeviceWork::Piece>();
 }
 
 void LaunchInProgress::raise_instruction_limit(std::uint64_t instructions) {

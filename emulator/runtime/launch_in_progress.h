@@ -3,6 +3,7 @@
 
 #include "machine/grid.h"
 #include "runtime/device.h"
+#include "runtime/device_work.h"
 #include "sanitizer/launch_checker.h"
 
 #include <cstdint>
@@ -33,13 +34,16 @@ private:
 
 class LaunchInProgress {
 public:
-  /// `number`: of the launch, from 1. Throws FaultError.
-  LaunchInProgress(Device &device, const LaunchRequest &request, std::uint64_t number);
+  /// `number`: of the launch, from 1. `pending`: launches by kernels that have not begun. Throws FaultError.
+  LaunchInProgress(Device &device, const LaunchRequest &request, std::uint64_t number,
+                   std::size_t pending = 0);
   /// After the last block: tells a debugger and the sanitizer.
   void end();
 
   const LaunchRequest &request() const { return request_; }
   machine::Grid &grid() { return *grid_; }
+  /// After the end: what the grid's threads have launched.
+  std::deque<DeviceWork::Piece> take_device_work();
   /// The code as it ran: with the sanitizer's checks.
   const std::shared_ptr<const machine::Code> &code() const { return context_.code; }
   /// Changes when a thread does anything but poll.
@@ -50,6 +54,7 @@ public:
 private:
   const LaunchRequest request_;
   const GridWorkspace workspace_;
+  const std::unique_ptr<DeviceWork> device_work_;
   Stepper *const stepper_;
   machine::LaunchContext context_;
   std::unique_ptr<sanitizer::LaunchChecker> checker_;

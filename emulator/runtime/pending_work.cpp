@@ -18,13 +18,21 @@ using namespace std::chrono_literals;
 
 /// Pauses between polls without progress, while the host waits and while it computes.
 constexpr std::chrono::microseconds kPause = 50us, kLongPause = 1ms;
-/// After this many polls without progress pauses become long, and a wait or the program may end.
-constexpr std::uint64_t kManyLooks = 100;
-/// A wait of the host without progress for this long is a deadlock: only another thread of the host could end
-/// it.
-constexpr auto kDeadlock = 3s;
+/// After this many pauses without progress they become long, and the program may end.
+constexpr std::uint64_t kManyPauses = 100;
+/// A wait of the host is a deadlock after one pause without progress for this many instructions of a warp's
+/// limit, 2,048 by default. Pauses and polls are counted, and no time is measured: on a busy machine, other
+/// threads of the host, and kernels that count their own polls, get as far as on an idle one.
+constexpr std::uint64_t kInstructionsPerPause = 1 << 17;
+/// While the host waits, suspended kernels poll between two pauses until their warps have had this many
+/// slices.
+constexpr std::uint64_t kSlicesBetweenPauses = 256;
 /// After this time without progress the kernel is reported, since the host may poll, too.
 constexpr auto kLong = 10s;
+
+std::uint64_t warps_of(const LaunchRequest &request) {
+  return request.grid.count() * ((request.block.count() + 31) / 32);
+}
 
 /// A script reads results without waiting for them: tensors of the emulated GPU are memory of the process.
 bool runs_in_python() {
@@ -110,7 +118,7 @@ void PendingWork::issue(const Work &work, cudaStream_t stream) {
 void PendingWork::add(std::shared_ptr<Task> task) {
   tasks_.push_back(std::move(task));
   count_ = tasks_.size();
-  looks_ = 0;
+  pauses_ = 0;
   moved_ = std::chrono::steady_clock::now();
   if (!thread_.joinable() && !has_ended_) {
     thread_ = std::thread([this] { work(); });
@@ -156,7 +164,7 @@ void PendingWork::wait_for(std::unique_lock<std::mutex> &lock, const Tasks &task
           "a function of cudaLaunchHostFunc that calls CUDA");
   if (!tasks.empty()) {
     ++waiting_;
-    looks_ = 0;
+    pauses_ = 0;
     moved_ = std::chrono::steady_clock::now();
     changed_.notify_all();
     completed_.wait(lock, [&] { return are_done(tasks); });
@@ -173,24 +181,37 @@ void PendingWork::wait_for(std::unique_lock<std::mutex> &lock, const Tasks &task
 void PendingWork::work() {
   for (std::unique_lock lock(mutex_); !has_ended_;) {
     changed_.wait(lock, [&] { return !tasks_.empty() || has_ended_.load(); });
-    // A kernel may count its own polls, by a clock: while the host waits, it polls half of the time.
-    const auto pause = waiting_ && looks_ < kManyLooks ? kPause : kLongPause;
-    const auto end = std::chrono::steady_clock::now() + (waiting_ ? pause : 0us);
     bool moved = look(lock);
-    while (!moved && std::chrono::steady_clock::now() < end)
+    for (std::uint64_t left = looks_between_pauses(); !moved && left > 1; --left)
       moved = look(lock);
     if (moved) {
-      looks_ = 0;
+      pauses_ = 0;
       moved_ = std::chrono::steady_clock::now();
       continue;
     }
-    const auto idle = std::chrono::steady_clock::now() - moved_;
-    if (waiting_ && ++looks_ > kManyLooks && idle > kDeadlock && Device::instance().warp_instruction_limit())
+    if (is_deadlocked())
       give_up();
-    else if (idle > kLong)
+    else if (std::chrono::steady_clock::now() - moved_ > kLong)
       tell_of_waiting("has waited for a long time");
-    changed_.wait_for(lock, pause, [&] { return has_ended_.load(); });
+    changed_.wait_for(lock, waiting_ && pauses_ < kManyPauses ? kPause : kLongPause,
+                      [&] { return has_ended_.load(); });
+    pauses_ += waiting_ > 0;
   }
+}
+
+/// One look lets each warp poll once. A kernel may count its own polls, by a clock: while the host waits, it
+/// polls much.
+std::uint64_t PendingWork::looks_between_pauses() const {
+  std::uint64_t warps = 0;
+  for (const auto &task : tasks_)
+    if (task->launch)
+      warps += warps_of(task->launch->request());
+  return waiting_ ? std::max<std::uint64_t>(1, kSlicesBetweenPauses / std::max<std::uint64_t>(1, warps)) : 1;
+}
+
+bool PendingWork::is_deadlocked() const {
+  const std::uint64_t limit = Device::instance().warp_instruction_limit();
+  return waiting_ && limit && pauses_ > std::max(kManyPauses, limit / kInstructionsPerPause);
 }
 
 /// Performs what can be performed; returns whether anything has changed.
@@ -262,9 +283,9 @@ void PendingWork::finish() {
   std::unique_lock lock(mutex_);
   if (std::this_thread::get_id() == thread_.get_id())
     return;
-  looks_ = 0;
+  pauses_ = 0;
   ++waiting_;
-  while (!tasks_.empty() && looks_ < kManyLooks)
+  while (!tasks_.empty() && pauses_ < kManyPauses)
     completed_.wait_for(lock, kLongPause);
   --waiting_;
   has_ended_ = true;

@@ -53,22 +53,24 @@ private:
   void add(std::shared_ptr<Task> task);
   void wait_for(std::unique_lock<std::mutex> &lock, const Tasks &tasks);
   void work();
+  std::uint64_t looks_between_pauses() const;
   bool look(std::unique_lock<std::mutex> &lock);
   bool step(Task &task);
   void complete(const std::shared_ptr<Task> &task);
+  bool is_deadlocked() const;
   void tell_of_waiting(const char *when);
   void give_up();
   void finish();
 
   std::mutex mutex_; ///< guards what follows
   std::condition_variable changed_, completed_;
-  std::list<std::shared_ptr<Task>> tasks_; ///< in the order of their calls
-  std::atomic<std::size_t> count_{0};      ///< of tasks_
-  int waiting_ = 0;                        ///< threads of the host
-  std::uint64_t looks_ = 0;                ///< polls without progress, while the host waits
-  std::chrono::steady_clock::time_point moved_;
-  cudaError_t error_ = cudaSuccess;    ///< of work, for the next wait
-  std::atomic<bool> has_ended_{false}; ///< the program
+  std::list<std::shared_ptr<Task>> tasks_;      ///< in the order of their calls
+  std::atomic<std::size_t> count_{0};           ///< of tasks_
+  int waiting_ = 0;                             ///< threads of the host
+  std::uint64_t pauses_ = 0;                    ///< without progress, while the host waits
+  std::chrono::steady_clock::time_point moved_; ///< when there last was progress
+  cudaError_t error_ = cudaSuccess;             ///< of work, for the next wait
+  std::atomic<bool> has_ended_{false};          ///< the program
   std::thread thread_;
 };
 

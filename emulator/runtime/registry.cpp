@@ -79,6 +79,14 @@ RegisteredKernel *Registry::kernel(const void *function_or_handle) {
   return handle == handles_.end() ? nullptr : handle->second;
 }
 
+RegisteredKernel *Registry::kernel(const FatBinary *binary, const std::string &name) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find_if(kernels_, [&](const auto &entry) {
+    return entry.second->binary == binary && entry.second->name == name;
+  });
+  return found == kernels_.end() ? nullptr : found->second.get();
+}
+
 std::optional<RegisteredVariable> Registry::variable(const void *host_variable) {
   const std::lock_guard lock(mutex_);
   const auto found = variables_.find(host_variable);

@@ -70,6 +70,8 @@ public:
 
   /// Finds a kernel by host function or handle; nullptr if unknown.
   RegisteredKernel *kernel(const void *function_or_handle);
+  /// Finds a kernel of a binary by its mangled name; nullptr if unknown.
+  RegisteredKernel *kernel(const FatBinary *binary, const std::string &name);
   std::optional<RegisteredVariable> variable(const void *host_variable);
 
 private:

@@ -1,6 +1,7 @@
 #include "runtime/stream_work.h"
 
 #include "runtime/checking.h"
+#include "runtime/child_launches.h"
 #include "runtime/copies.h"
 #include "runtime/entry.h"
 #include "runtime/graph.h"
@@ -18,18 +19,28 @@ namespace {
 
 machine::Dim3 dim(dim3 size) { return {size.x, size.y, size.z}; }
 
-LaunchRequest request_of(const KernelWork &work) {
-  RegisteredKernel &kernel = find_kernel(work.function);
+/// A request without a size.
+LaunchRequest request_for(const RegisteredKernel &kernel) {
   const KernelOnDevice on_device(kernel);
   LaunchRequest request;
   request.code = on_device.code();
+  request.dynamic_shared_limit = on_device.dynamic_shared_limit();
+  request.allows_large_clusters = kernel.allows_large_clusters;
+  allow_children(request, [binary = kernel.binary](const std::string &name) {
+    const RegisteredKernel *const child = Registry::instance().kernel(binary, name);
+    require(child, cudaErrorInvalidDeviceFunction);
+    return request_for(*child);
+  });
+  return request;
+}
+
+LaunchRequest request_of(const KernelWork &work) {
+  LaunchRequest request = request_for(find_kernel(work.function));
   request.grid = dim(work.grid);
   request.block = dim(work.block);
   request.dynamic_shared_bytes = work.shared_bytes;
-  request.dynamic_shared_limit = on_device.dynamic_shared_limit();
   request.cooperative = work.cooperative;
   request.cluster = work.cluster;
-  request.allows_large_clusters = kernel.allows_large_clusters;
   request.params = work.params;
   return request;
 }

@@ -262,9 +262,10 @@ void BlockChecker::check_replaced_stores(const Deed &deed, int lane, std::uint64
   });
 }
 
-void BlockChecker::touch_local(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act) {
-  LocalShadow &shadow = local_[std::size_t(at.warp.index())];
-  const std::uint64_t top = at.warp.local_top();
+void BlockChecker::touch_local(const machine::Warp &warp, int lane, std::uint64_t address, unsigned bytes,
+                               Act act) {
+  LocalShadow &shadow = local_[std::size_t(warp.index())];
+  const std::uint64_t top = warp.local_top();
   if (top > shadow.bytes) {
     LocalShadow grown{2 * top, std::vector<std::uint8_t>(32 * 2 * top)};
     for (std::uint64_t i = 0; shadow.bytes && i < 32; ++i)

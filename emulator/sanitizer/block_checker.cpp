@@ -151,6 +151,14 @@ void BlockChecker::heap_allocated(Warp &warp, int lane, std::uint64_t address, s
   launch_.initialised().track(address, bytes);
 }
 
+void BlockChecker::written(Warp &warp, int lane, std::uint64_t address, std::uint64_t bytes) {
+  const std::uint64_t window = address & machine::kWindowMask;
+  if (window == machine::kLocalWindow)
+    touch_local(warp, lane, address & machine::kLocalOffsetMask, unsigned(bytes), Act::write);
+  else if (window == 0)
+    launch_.initialised().mark(address, bytes);
+}
+
 bool BlockChecker::heap_freed(Warp &, int lane, std::uint64_t address) {
   if (launch_.heap().is_freed(address))
     throw machine::FaultError(machine::FaultKind::bad_operand, "free of memory that is already freed", lane)

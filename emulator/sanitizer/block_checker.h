@@ -40,6 +40,7 @@ public:
   }
   void heap_allocated(machine::Warp &warp, int lane, std::uint64_t address, std::uint64_t bytes) override;
   bool heap_freed(machine::Warp &warp, int lane, std::uint64_t address) override;
+  void written(machine::Warp &warp, int lane, std::uint64_t address, std::uint64_t bytes) override;
 
   void load(machine::Warp &warp, const machine::Instruction &in);
   void load_constant(machine::Warp &warp, const machine::Instruction &in);
@@ -240,7 +241,7 @@ private:
   void touch_shared(const Deed &deed, int lane, std::uint64_t address, unsigned bytes, BlockChecker &owner);
   void touch_global(const Deed &deed, InitialisedMemory::Locked &initialised, int lane, std::uint64_t address,
                     unsigned bytes);
-  void touch_local(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act);
+  void touch_local(const machine::Warp &warp, int lane, std::uint64_t address, unsigned bytes, Act act);
   Deed deed(const Context &at, std::uint32_t lanes, Act act, Where where) const;
   void record(Deed &deed, std::uint32_t lanes) const; ///< fills in their records
   template <typename Memory>

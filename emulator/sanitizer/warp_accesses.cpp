@@ -53,7 +53,8 @@ void BlockChecker::touch(const Context &at, const Reach &reach, Act act, unsigne
     touch_shared(at, reach, act, begin, bytes);
   if (reach.global)
     touch_global(at, reach, act, begin, bytes);
-  for_lanes(reach.local, [&](int lane) { touch_local(at, lane, reach.address[lane] + begin, bytes, act); });
+  for_lanes(reach.local,
+            [&](int lane) { touch_local(at.warp, lane, reach.address[lane] + begin, bytes, act); });
   if (reach.elsewhere)
     touch_cluster(at, reach, act, begin, bytes);
 }

@@ -25,6 +25,9 @@ _CONTAINER_MAGIC = b"\x50\xed\x55\xba"
 #: An entry of it: kind, attributes, bytes of the header and of the payload.
 _ENTRY = struct.Struct("<HHIQ")
 _PTX_KIND = 1
+#: With which the names of functions begin that launch kernels, and of those that go with them.
+_DEVICE_RUNTIME = "__cudaCDP2"
+_OF_THE_DRIVER = frozenset({"vprintf", "malloc", "free", "__assertfail"})
 
 _STUB = """\
 extern "C" {
@@ -64,12 +67,24 @@ def link_device_code(
     if target.backend != "emulator" or not identities:
         return []
     texts = [ptx for image in images if _REGISTERS.search(image) and (ptx := _ptx_of(image))]
-    (directory / "linked.ptx").write_text(linked(texts, name))
-    command = [str(nvcc.path), *target.flags(), "-fatbin", "linked.ptx", "-o", "linked.fatbin"]
+    text = linked(texts, name)
+    (directory / "linked.ptx").write_text(text)
+    # ptxas does not know the functions of the device runtime, which the emulator has.
+    relocatable = ["-rdc=true"] if _DEVICE_RUNTIME in text else []
+    if relocatable:
+        _refuse_undefined(text, name)
+    command = [str(nvcc.path), *target.flags(), *relocatable, "-fatbin", "linked.ptx", "-o", "linked.fatbin"]
     run(command, directory, name, "does not link")
     (directory / "linked.cpp").write_text(_STUB + "".join(_REGISTER % one for one in identities))
     run([toolchain.gxx(), "-c", "-fPIC", "linked.cpp", "-o", "linked.o"], directory, name, "does not link")
     return [str(directory / "linked.o")]
+
+
+def _refuse_undefined(text: str, name: str) -> None:
+    for item in _items(text):
+        known = item.name.startswith(_DEVICE_RUNTIME) or item.name in _OF_THE_DRIVER
+        if item.linkage == "extern" and item.kind == "func" and not known:
+            raise BuildError(f"{name} does not link: no file defines the function {item.name}")
 
 
 def _ptx_of(image: bytes) -> str:
@@ -104,8 +119,9 @@ class _Item:
 
     @property
     def head(self) -> str:
-        """A function without its body: what declares it."""
-        return self.text.partition("{")[0].rstrip("; \n") + ";\n"
+        """A function without its body: what declares it. A kernel's declaration has no directives."""
+        text = self.text.partition("{")[0].rstrip("; \n")
+        return (text[: text.rindex(")") + 1] if self.kind == "entry" else text) + ";\n"
 
 
 _LINKAGE = r"\s*(?:\.(?P<linkage>extern|visible|weak|common)\s+)?"
@@ -160,7 +176,7 @@ def _place(item: _Item, definitions: dict[str, _Item], parts: dict[str, list[str
         # PTX wants functions declared before they are called, and variables only once.
         if not defined:
             _declare(item.text, parts["declarations"])
-        elif defined.kind == "func":
+        elif defined.kind != "variable":
             parts["declarations"].append(defined.head)
     elif defined is None or defined is item:
         parts["variables" if item.kind == "variable" else "functions"].append(item.text)

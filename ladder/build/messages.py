@@ -58,8 +58,8 @@ def not_in_runtime(name: str, functions: Iterable[str]) -> BuildError:
     functions = list(functions)
     if any(function.startswith("__cudaRegisterLinkedBinary") for function in functions):
         return BuildError(
-            f"{name} is compiled for device code of several files (-rdc=true), which is not emulated",
-            f"Without kernels that launch kernels, build it without -rdc. {_GPU_ALONE}",
+            f"{name} is compiled for device code of several files (-rdc=true), which is not emulated here",
+            "`ladder emulate` links such code.",
         )
     return BuildError(
         f"{name} calls what the emulated CUDA runtime does not have: {', '.join(functions)}", _GPU_ALONE
@@ -83,8 +83,8 @@ def clashes_with_newer_names(message: str) -> bool:
 
 def _not_offered(message: str) -> str:
     """A remark on device features that no virtual GPU has; "" if the message names none."""
-    if re.search(r"requires separate compilation mode|extern function '(?:__cudaCDP2|cuda)", message):
-        return f"Kernels that launch kernels are not emulated. {_GPU_ALONE}"
+    if re.search(r"requires separate compilation mode|extern function '__cudaCDP2", message):
+        return "Kernels that launch kernels need relocatable device code: --nvcc-flags=-rdc=true"
     if re.search(r"not supported on \.target|requires \.target", message):
         return (
             f"--arch chooses the GPU that is emulated: {', '.join(ARCHITECTURES)}. wgmma and setmaxnreg are "

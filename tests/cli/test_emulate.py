@@ -239,12 +239,7 @@ def test_names_outside_the_locales_encoding(tmp_path):
         (
             "__global__ void child() {}\n__global__ void parent() { child<<<1, 1>>>(); }\nint main() {}",
             [],
-            "Kernels that launch kernels are not emulated. Such a program runs only on a GPU.",
-        ),
-        (
-            "__global__ void child() {}\n__global__ void parent() { child<<<1, 1>>>(); }\nint main() {}",
-            ["--nvcc-flags", "-rdc=true"],
-            "Kernels that launch kernels are not emulated. Such a program runs only on a GPU.",
+            "Kernels that launch kernels need relocatable device code: --nvcc-flags=-rdc=true",
         ),
         (
             '__global__ void f() { asm("wgmma.fence.sync.aligned;"); }\nint main() { f<<<1, 1>>>(); }',
@@ -252,7 +247,7 @@ def test_names_outside_the_locales_encoding(tmp_path):
             "wgmma and setmaxnreg are sm_90a's",
         ),
     ],
-    ids=["graphs", "dynamic parallelism", "dynamic parallelism with -rdc", "sm_90a"],
+    ids=["graphs", "dynamic parallelism", "sm_90a"],
 )
 def test_what_the_emulator_lacks_is_named(tmp_path, capfd, text, options, message):
     path = tmp_path / "lacking.cu"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,8 +33,10 @@ class Result:
 
 @pytest.fixture
 def run(tmp_path):
-    def run(name: str, *arguments: str, arch: str = "sm_80", **environment: str) -> Result:
-        program = build_program([PROGRAMS / f"{name}.cu"], EmulatorTarget(arch))
+    def run(
+        name: str, *arguments: str, arch: str = "sm_80", flags: Sequence[str] = (), **environment: str
+    ) -> Result:
+        program = build_program([PROGRAMS / f"{name}.cu"], EmulatorTarget(arch), flags)
         log = tmp_path / "launches.json"
         variables = {**os.environ, "LADDER_ARCH": arch, "LADDER_LAUNCH_LOG": str(log), **environment}
         result = subprocess.run(
@@ -117,7 +120,7 @@ def test_the_driver(run, tmp_path):
 
 
 def test_a_host_that_waits_for_a_kernel_that_nothing_releases(run):
-    result = run("asynchronous", "deadlock")
+    result = run("asynchronous", "deadlock", LADDER_WARP_INSTRUCTION_LIMIT=str(1 << 20))
     assert result.exit_code == 0, result.stdout + result.stderr
     for words in (
         "nothing that they wait for has changed for a long time",
@@ -132,6 +135,41 @@ def test_a_kernel_that_still_waits_at_the_end(run):
     result = run("asynchronous", "unfinished")
     assert result.exit_code == 0 and result.log["fault"] is None
     assert "wait_for(int volatile*, int, int*) had not ended when the program ended" in result.stderr
+
+
+def test_a_kernel_may_poll_by_its_own_clock_as_often_as_the_limit_allows(run):
+    result = run("asynchronous", "sleep")
+    assert result.exit_code == 0 and result.stdout == "ended\n", result.stderr
+    result = run("asynchronous", "sleep", LADDER_WARP_INSTRUCTION_LIMIT=str(1 << 20))
+    assert result.exit_code == 0 and result.stdout == "given up\n", result.stderr
+    assert "nothing that they wait for has changed" in result.stderr and "asynchronous.cu:43" in result.stderr
+
+
+def test_kernels_launch_kernels(run):
+    result = run("dynamic_parallelism", flags=["-rdc=true"])
+    assert result.exit_code == 0, result.stdout + result.stderr
+    launches = {kernel["kernel"].split("(")[0]: 0 for kernel in result.log["kernels"]}
+    for kernel in result.log["kernels"]:
+        launches[kernel["kernel"].split("(")[0]] += kernel["launches"]
+    assert launches["multiply"] == 3 + 96 + 2 and launches["spread"] == 16 and launches["descend"] == 24
+    for words in (
+        "by a thread of launch_many(Diary*, int, int*) failed with cudaErrorLaunchPendingCountExceeded",
+        "failed with cudaErrorLaunchMaxDepthExceeded: kernels launch kernels in more than 24 levels",
+        "failed with cudaErrorInvalidConfiguration: a block of 2000 x 1 x 1 threads",
+    ):
+        assert words in result.stderr
+
+
+def test_a_fault_of_a_kernel_that_a_kernel_launched(run):
+    result = run("dynamic_parallelism", "fault", flags=["-rdc=true"])
+    assert result.exit_code == 0, result.stdout + result.stderr
+    assert result.log["fault"]["kind"] == "out of bounds" and result.log["fault"]["kernel"] == "overrun(int*)"
+
+
+def test_the_sanitizer_checks_kernels_that_kernels_launched(run):
+    result = run("dynamic_parallelism", flags=["-rdc=true"], LADDER_CHECK="1")
+    assert result.exit_code == 0, result.stdout + result.stderr
+    assert result.log["findings"] == []
 
 
 def test_a_stack_has_an_end(run):

@@ -148,6 +148,11 @@ int main(int count, char **arguments) {
     CHECK_CODE(cudaDeviceSynchronize(), cudaErrorLaunchTimeout);
     return 0;
   }
+  if (!std::strcmp(what, "sleep")) {
+    sleep<<<1, 1, 0, data.first>>>(300000, data.shared); // about 60,000 polls
+    std::puts(cudaStreamSynchronize(data.first) == cudaSuccess ? "ended" : "given up");
+    return 0;
+  }
   if (!std::strcmp(what, "unfinished")) {
     wait_for<<<3, 64, 0, data.first>>>(data.shared, 1, data.shared + 1);
     return 0;
