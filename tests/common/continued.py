@@ -14,9 +14,13 @@ FIRST = frozenset({"v1_minimal", "v1b_fa2_loops", "v2_warp_mma", "v3_swizzle", "
 
 @cache
 def continued_rungs() -> frozenset[str]:
-    """The project's rungs that others continue, and those that have not been timed. Neither these nor
-    variants continue a rung.
+    """The project's rungs that others continue with the same needs, and those that have not been timed, which
+    continue none. A variant stands beside the rung that it continues.
     """
-    own = [stage for stage in discover() if stage.path.parent == root()]
-    untimed = {stage.name for stage in own if not stage.timed}
-    return frozenset(untimed | {one.before for one in own if one.before and one.timed and not one.is_variant})
+    own = {stage.name: stage for stage in discover() if stage.path.parent == root()}
+    found = {one.name for one in own.values() if not one.timed}
+    for one in own.values():
+        before = own.get(one.before or "")
+        if before and one.timed and (one.needs, one.is_variant) == (before.needs, before.is_variant):
+            found.add(before.name)
+    return frozenset(found)
