@@ -8,6 +8,8 @@
 
 namespace tiles {
 
+namespace detail {
+
 struct Text {
   char chars[300];
 };
@@ -22,13 +24,15 @@ __attribute__((format(printf, 1, 2))) inline Text text(const char *format, ...) 
   return made;
 }
 
+} // namespace detail
+
 class Error : public std::exception {
 public:
-  explicit Error(const Text &text) : text_(text) {}
+  explicit Error(const detail::Text &text) : text_(text) {}
   const char *what() const noexcept override { return text_.chars; }
 
 private:
-  Text text_;
+  detail::Text text_;
 };
 
 /// What the caller asks for cannot be done.

@@ -20,7 +20,8 @@ inline auto tensor_map_encoder() {
     const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
                                                                cudaEnableDefault, &found);
     if (error != cudaSuccess || found != cudaDriverEntryPointSuccess)
-      throw Error(text("TMA needs a driver of CUDA 12.0 or later, which has cuTensorMapEncodeTiled"));
+      throw Error(
+          tiles::detail::text("TMA needs a driver of CUDA 12.0 or later, which has cuTensorMapEncodeTiled"));
     return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
   }();
   return encoder;
@@ -55,10 +56,10 @@ CUtensorMap encode(const void *address, const cuuint64_t (&sizes)[2 + kOuter],
                            CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
-    throw Unsupported(
-        text("TMA does not support a tensor of %s: it needs 16-byte alignment, strides that are "
-             "multiples of 16 bytes and sizes below 2^32",
-             what().chars));
+    throw Unsupported(tiles::detail::text(
+        "TMA does not support a tensor of %s: it needs 16-byte alignment, strides that are "
+        "multiples of 16 bytes and sizes below 2^32",
+        what().chars));
   return map;
 }
 
@@ -72,8 +73,8 @@ TensorMap<Tile> tensor_map(const void *data, const Strides &strides, int rows, i
   constexpr cuuint64_t bytes = sizeof(typename Tile::Elem);
   constexpr int blocks = Tile::cols / Tile::block_cols;
   const auto what = [&] {
-    return text("%d x %d matrices of %d rows %lld bytes apart", batch, heads, rows,
-                static_cast<long long>(strides.row * bytes));
+    return tiles::detail::text("%d x %d matrices of %d rows %lld bytes apart", batch, heads, rows,
+                               static_cast<long long>(strides.row * bytes));
   };
   const auto encode = [&](cuuint64_t column_blocks, cuuint64_t matrices, int64_t stride) {
     return detail::encode<Tile, 1>(data, {cuuint64_t(rows), column_blocks, matrices},
@@ -83,8 +84,8 @@ TensorMap<Tile> tensor_map(const void *data, const Strides &strides, int rows, i
     return {encode(blocks, cuuint64_t(batch) * heads, heads == 1 ? strides.batch : strides.head),
             detail::Divisor(1), 0};
   if (strides.head % Tile::block_cols != 0)
-    throw Unsupported(text("TMA takes heads a multiple of %d elements apart, not %lld", int(Tile::block_cols),
-                           static_cast<long long>(strides.head)));
+    throw Unsupported(tiles::detail::text("TMA takes heads a multiple of %d elements apart, not %lld",
+                                          int(Tile::block_cols), static_cast<long long>(strides.head)));
   const int head_blocks = strides.head / Tile::block_cols;
   return {encode(cuuint64_t(heads - 1) * head_blocks + blocks, batch, strides.batch), detail::Divisor(heads),
           head_blocks};
@@ -109,7 +110,8 @@ JaggedMap<Tile> jagged_map(const void *data, int tokens, int heads, int stride) 
   return {detail::encode<Tile, 2>(
       data, {most, blocks, cuuint64_t(tokens) + 1, most + 1},
       {stride_bytes, Tile::row_bytes, stride_bytes, (cuuint64_t(1) << 34) - stride_bytes}, [&] {
-        return text("%d tokens %llu bytes apart", tokens, static_cast<unsigned long long>(stride_bytes));
+        return tiles::detail::text("%d tokens %llu bytes apart", tokens,
+                                   static_cast<unsigned long long>(stride_bytes));
       })};
 }
 
