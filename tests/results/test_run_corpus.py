@@ -294,6 +294,7 @@ RULE = "-" * 85
         ("out_f32: ['0.5', '2.0'], time:1ms", None),
         (f"out_f16: 1.01, time:1ms\nout_f16_th: 1.0, time:1ms\n{RULE}\nout_f32: 3, time:1ms", "right"),
         (f"out_f32: 3, time:1ms\n{RULE}\nout_f32_th: 3, time:1ms", None),
+        ("out_hgemv: 1.01, time:1ms\nout_f16_th: 1.0, time:1ms", "right"),
         ("out_tf32: 1.01, time:1ms\nout_f32_th: 1.0, time:1ms", "right"),
         (f"out_f16: {[0.004] * 8}\nout_f16_th: {[0.00401] * 8}", "right"),
         (f"out_f16: {[0.005] * 8}\nout_f16_th: {[0.004] * 8}", "wrong"),
