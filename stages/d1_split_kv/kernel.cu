@@ -4,7 +4,6 @@
 // Without the split most multiprocessors would be idle: one sequence with 32 heads would have only 32 blocks.
 // The warps of a block split its keys once more. Each loads the tiles that it uses, so the main loop has no
 // barrier of the block.
-#include <algorithm>
 #include <cfloat>
 #include <cmath>
 
@@ -252,7 +251,7 @@ int splits_for(int64_t blocks, int steps, int slots) {
   constexpr int kOverhead = 2; // steps per block: the first tiles' latency, and its part of the merge
   int best = 1;
   int64_t least = INT64_MAX;
-  for (int splits = 1; splits <= std::min(steps, slots); splits++) {
+  for (int splits = 1; splits <= min(steps, slots); splits++) {
     const int64_t waves = (blocks * splits + slots - 1) / slots;
     const int64_t cost = waves * ((steps + splits - 1) / splits + kOverhead);
     if (cost < least) {

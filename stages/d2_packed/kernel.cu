@@ -3,7 +3,6 @@
 // The heads of a GQA group read the same keys, and one head fills only one of the 16 rows of a tile of Q.
 // With all heads of the group in the tile, a block reads each key once for the whole group. There are fewer
 // blocks, so each loads more tiles ahead.
-#include <algorithm>
 #include <cfloat>
 #include <cmath>
 
@@ -267,7 +266,7 @@ int splits_for(int64_t blocks, int steps, int slots) {
   constexpr int kOverhead = 2; // steps per block: the first tiles' latency, and its part of the merge
   int best = 1;
   int64_t least = INT64_MAX;
-  for (int splits = 1; splits <= std::min(steps, slots); splits++) {
+  for (int splits = 1; splits <= min(steps, slots); splits++) {
     const int64_t waves = (blocks * splits + slots - 1) / slots;
     const int64_t cost = waves * ((steps + splits - 1) / splits + kOverhead);
     if (cost < least) {

@@ -3,7 +3,6 @@
 // A serving system gives sequences pages of a cache as they grow, and a table names each sequence's pages.
 // Page sizes are multiples of 16 keys, so a worker's tile lies in one page: only its address changes. A
 // worker reads the table 32 tiles at a time, so that loads rarely wait for it.
-#include <algorithm>
 #include <cfloat>
 #include <cmath>
 
@@ -278,7 +277,7 @@ int splits_for(int64_t blocks, int steps, int slots) {
   constexpr int kOverhead = 2; // steps per block: the first tiles' latency, and its part of the merge
   int best = 1;
   int64_t least = INT64_MAX;
-  for (int splits = 1; splits <= std::min(steps, slots); splits++) {
+  for (int splits = 1; splits <= min(steps, slots); splits++) {
     const int64_t waves = (blocks * splits + slots - 1) / slots;
     const int64_t cost = waves * ((steps + splits - 1) / splits + kOverhead);
     if (cost < least) {

@@ -4,7 +4,6 @@
 // as work items, and the last block to finish a part of some rows merges them, in the order of the keys. So
 // there is one launch, long sequences do not delay it, and no bit of a sequence's output depends on the other
 // sequences, on the order of blocks or on the number of multiprocessors.
-#include <algorithm>
 #include <cfloat>
 #include <cmath>
 
@@ -311,7 +310,7 @@ template <typename T, int d, int kRows> void launch_rows(const DecodingProblem &
   const int64_t rows = int64_t(p.batch) * p.heads * p.q_len, splits = most_splits(p.kv_len);
   const ladder::Workspace<float> parts(splits * rows * (d + 1), stream, "d4_one_launch: workspace");
   const ladder::Arrivals arrivals(tiles, stream, "d4_one_launch: arrivals");
-  const int blocks = std::min<int64_t>(tiles * splits, slots<A>(reinterpret_cast<const void *>(kernel)));
+  const int blocks = min(tiles * splits, int64_t(slots<A>(reinterpret_cast<const void *>(kernel))));
   kernel<<<blocks, A::threads, A::smem_bytes, stream>>>(p, {parts.data(), parts.data() + splits * rows * d},
                                                         arrivals.data());
   ladder::check(cudaGetLastError(), "d4_one_launch: launch");

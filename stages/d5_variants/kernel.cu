@@ -3,7 +3,6 @@
 // A window hides the keys before it: the splits begin at the first tile that a query sees. A sink is a key
 // whose logit is known and whose value is 0: it belongs to the first split, where m starts at the sink and l
 // at 1, and merges count it like any key. A softcap c makes the logits c tanh(s / c), before the mask.
-#include <algorithm>
 #include <cfloat>
 #include <cmath>
 
@@ -348,7 +347,7 @@ template <typename T, int d, int kRows> void launch_rows(const DecodingProblem &
   const int64_t rows = int64_t(p.batch) * p.heads * p.q_len, splits = most_splits(p.kv_len);
   const ladder::Workspace<float> parts(splits * rows * (d + 1), stream, "d5_variants: workspace");
   const ladder::Arrivals arrivals(tiles, stream, "d5_variants: arrivals");
-  const int blocks = std::min<int64_t>(tiles * splits, slots<A>(reinterpret_cast<const void *>(kernel)));
+  const int blocks = min(tiles * splits, int64_t(slots<A>(reinterpret_cast<const void *>(kernel))));
   kernel<<<blocks, A::threads, A::smem_bytes, stream>>>(p, {parts.data(), parts.data() + splits * rows * d},
                                                         arrivals.data());
   ladder::check(cudaGetLastError(), "d5_variants: launch");

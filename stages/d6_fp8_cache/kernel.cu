@@ -3,7 +3,6 @@
 // They are converted to f16 in registers, and so is Q. The factor of a head's keys is multiplied into the
 // scale of the logits, that of its values into O at the end. A tile has as many bytes as in d4, and so twice
 // the keys.
-#include <algorithm>
 #include <cfloat>
 #include <cmath>
 
@@ -323,7 +322,7 @@ template <typename T, int d, int kRows> void launch_rows(const DecodingProblem &
   const int64_t rows = int64_t(p.batch) * p.heads * p.q_len, splits = most_splits(p.kv_len);
   const ladder::Workspace<float> parts(splits * rows * (d + 1), stream, "d6_fp8_cache: workspace");
   const ladder::Arrivals arrivals(tiles, stream, "d6_fp8_cache: arrivals");
-  const int blocks = std::min<int64_t>(tiles * splits, slots<A>(reinterpret_cast<const void *>(kernel)));
+  const int blocks = min(tiles * splits, int64_t(slots<A>(reinterpret_cast<const void *>(kernel))));
   kernel<<<blocks, A::threads, A::smem_bytes, stream>>>(p, {parts.data(), parts.data() + splits * rows * d},
                                                         arrivals.data());
   ladder::check(cudaGetLastError(), "d6_fp8_cache: launch");

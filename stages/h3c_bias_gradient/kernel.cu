@@ -3,7 +3,6 @@
 // The bias is added to the logits, so dS is its gradient. dS is in registers, in fp32. With a bias per head
 // it is stored from there. With a bias that heads share it is added atomically. In both cases the gradient is
 // cleared first, for the pairs that the mask hides.
-#include <algorithm>
 
 #include "ladder/dispatch.h"
 #include "ladder/hstu_gradients.h"
@@ -246,7 +245,7 @@ void launch_head_dim(const HstuBackwardProblem &problem, cudaStream_t stream) {
                 "h3c_bias_gradient: workspace");
   if (problem.d_rab) {
     const int64_t quads = int64_t(p.batch) * p.rab_heads * p.max_k_len * p.rab_stride / 4;
-    clear_d_rab<<<unsigned(std::min<int64_t>((quads + 255) / 256, 4096)), 256, 0, stream>>>(
+    clear_d_rab<<<unsigned(min((quads + 255) / 256, int64_t(4096))), 256, 0, stream>>>(
         reinterpret_cast<float4 *>(problem.d_rab), quads);
     ladder::check(cudaGetLastError(), "h3c_bias_gradient: launch");
   }

@@ -2,7 +2,6 @@
 //
 // h3c_bias_gradient writes zeros everywhere first, and then most elements again. With a bias per head each
 // column belongs to one block, which passes over all of its rows anyway: it stores the zeros, too.
-#include <algorithm>
 
 #include "ladder/dispatch.h"
 #include "ladder/hstu_gradients.h"
@@ -276,7 +275,7 @@ void launch_head_dim(const HstuBackwardProblem &problem, cudaStream_t stream) {
                 "h3d_written_once: workspace");
   if (problem.d_rab && p.rab_heads == 1) {
     const int64_t quads = int64_t(p.batch) * p.max_k_len * p.rab_stride / 4;
-    clear_d_rab<<<unsigned(std::min<int64_t>((quads + 255) / 256, 4096)), 256, 0, stream>>>(
+    clear_d_rab<<<unsigned(min((quads + 255) / 256, int64_t(4096))), 256, 0, stream>>>(
         reinterpret_cast<float4 *>(problem.d_rab), quads);
     ladder::check(cudaGetLastError(), "h3d_written_once: launch");
   }

@@ -3,7 +3,6 @@
 // The first warp of a pair computes S^T, P^T and dV and passes silu's slopes to the second, which computes
 // dP^T, dS^T and dK. Each has registers for the gradients of twice as many keys, and uses each fragment
 // twice.
-#include <algorithm>
 
 #include "ladder/dispatch.h"
 #include "ladder/hstu_gradients.h"
@@ -323,7 +322,7 @@ void launch_head_dim(const HstuBackwardProblem &problem, cudaStream_t stream) {
   ladder::check(cudaMemsetAsync(dq_sums.data(), 0, sums * sizeof(float), stream), "h3e_pairs: workspace");
   if (problem.d_rab && p.rab_heads == 1) {
     const int64_t quads = int64_t(p.batch) * p.max_k_len * p.rab_stride / 4;
-    clear_d_rab<<<unsigned(std::min<int64_t>((quads + 255) / 256, 4096)), 256, 0, stream>>>(
+    clear_d_rab<<<unsigned(min((quads + 255) / 256, int64_t(4096))), 256, 0, stream>>>(
         reinterpret_cast<float4 *>(problem.d_rab), quads);
     ladder::check(cudaGetLastError(), "h3e_pairs: launch");
   }

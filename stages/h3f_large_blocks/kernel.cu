@@ -2,7 +2,6 @@
 //
 // Twice the keys per block and twice the queries per step: Q and dO are loaded half as often, and dQ is added
 // half as often.
-#include <algorithm>
 
 #include "ladder/dispatch.h"
 #include "ladder/hstu_gradients.h"
@@ -324,7 +323,7 @@ void launch_arrangement(const HstuBackwardProblem &problem, cudaStream_t stream)
                 "h3f_large_blocks: workspace");
   if (problem.d_rab && p.rab_heads == 1) {
     const int64_t quads = int64_t(p.batch) * p.max_k_len * p.rab_stride / 4;
-    clear_d_rab<<<unsigned(std::min<int64_t>((quads + 255) / 256, 4096)), 256, 0, stream>>>(
+    clear_d_rab<<<unsigned(min((quads + 255) / 256, int64_t(4096))), 256, 0, stream>>>(
         reinterpret_cast<float4 *>(problem.d_rab), quads);
     ladder::check(cudaGetLastError(), "h3f_large_blocks: launch");
   }

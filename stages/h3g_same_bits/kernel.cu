@@ -3,7 +3,6 @@
 // Key tiles take turns at each tile of dQ, and heads that share a bias take turns at its gradient. Here not
 // every key tile adds to every tile of dQ. So a tile's counter holds the key tile that has added last, and a
 // block computes from the mask which key tile comes before its own.
-#include <algorithm>
 
 #include "ladder/dispatch.h"
 #include "ladder/hstu_gradients.h"
@@ -379,7 +378,7 @@ void launch_arrangement(const HstuBackwardProblem &problem, cudaStream_t stream)
                 "h3g_same_bits: workspace");
   if (problem.d_rab && p.rab_heads == 1) {
     const int64_t quads = int64_t(p.batch) * p.max_k_len * p.rab_stride / 4;
-    clear_d_rab<<<unsigned(std::min<int64_t>((quads + 255) / 256, 4096)), 256, 0, stream>>>(
+    clear_d_rab<<<unsigned(min((quads + 255) / 256, int64_t(4096))), 256, 0, stream>>>(
         reinterpret_cast<float4 *>(problem.d_rab), quads);
     ladder::check(cudaGetLastError(), "h3g_same_bits: launch");
   }

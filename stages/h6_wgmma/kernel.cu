@@ -4,7 +4,6 @@
 // The producer warp reads the mask for all consumers. It loads only the tiles that a row of the work item
 // sees, and puts two bits per consumer beside each tile: whether the consumer needs it, and whether the mask
 // cuts it there. The consumers keep nothing of the mask in registers.
-#include <algorithm>
 
 #include "ladder/dispatch.h"
 #include "ladder/hstu_sequence.h"
@@ -347,7 +346,7 @@ template <typename T, int d> void launch_head_dim(const HstuProblem &p, cudaStre
       .k = tma::jagged_map<typename A::KTile>(p.k, p.total_k, p.heads, p.k_stride),
       .v = tma::jagged_map<typename A::KTile>(p.v, p.total_k, p.heads, p.v_stride),
   };
-  const int blocks = std::min(multiprocessors(), WorkItem<A>{0, p.heads, p.batch, p.max_q_len}.count());
+  const int blocks = min(multiprocessors(), WorkItem<A>{0, p.heads, p.batch, p.max_q_len}.count());
   kernel<<<blocks, A::threads, smem_bytes, stream>>>(maps, p);
   ladder::check(cudaGetLastError(), "h6_wgmma: launch");
 }

@@ -3,7 +3,6 @@
 // The producer does not wait for the consumers to finish an item. It loads the next Q into a second buffer,
 // then the first tiles of K and V, while they still compute. Only the first item has a prologue. A third
 // buffer of K and V lets it run further ahead.
-#include <algorithm>
 #include <cmath>
 
 #include "ladder/attention.h"
@@ -251,7 +250,7 @@ template <typename T, int d> void launch_head_dim(const AttentionProblem &p, cud
   constexpr auto kernel = attend<T, d, A>;
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "v11_persistent: shared memory");
-  const unsigned blocks = std::min(multiprocessors(), WorkItem<A>::count(p));
+  const unsigned blocks = min(multiprocessors(), WorkItem<A>::count(p));
   const float late_scale = p.scale > 0.f ? p.scale * kLog2E : 1.f;
   const typename A::Maps maps{
       .q = tma::tensor_map<typename A::QTile>(p.q, p.q_strides, p.q_len, p.heads, p.batch),

@@ -2,7 +2,6 @@
 //
 // A consumer writes O to the buffer of its Q, one thread issues the store, and the next item begins. The
 // buffer is released for another Q once the store has read it.
-#include <algorithm>
 #include <cmath>
 
 #include "ladder/attention.h"
@@ -281,7 +280,7 @@ template <typename T, int d> void launch_head_dim(const AttentionProblem &p, cud
   constexpr auto kernel = attend<T, d, A>;
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "v11b_store: shared memory");
-  const unsigned blocks = std::min(multiprocessors(), WorkItem<A>::count(p));
+  const unsigned blocks = min(multiprocessors(), WorkItem<A>::count(p));
   const float late_scale = p.scale > 0.f ? p.scale * kLog2E : 1.f;
   const typename A::Maps maps{
       .q = tma::tensor_map<typename A::QTile>(p.q, p.q_strides, p.q_len, p.heads, p.batch),

@@ -3,7 +3,6 @@
 // The number of queries need not be a multiple of a tile's rows: one tile has fewer. With tiles aligned to
 // the end, in steps of a consumer's 64 rows, that is the first one, which sees the fewest keys under a causal
 // mask. Only its last consumers have rows. The others compute nothing.
-#include <algorithm>
 #include <cmath>
 
 #include "ladder/attention.h"
@@ -75,7 +74,7 @@ template <typename A> struct WorkItem {
   /// at the same time.
   static unsigned heads_together(const AttentionProblem &p, unsigned blocks) {
     const int64_t head_bytes = 2 * int64_t(p.kv_len) * (sizeof(typename A::KTile) / A::keys);
-    return p.is_causal ? std::clamp<int64_t>(kServedBytes / head_bytes, 1, std::max(blocks / 2, 1u)) : 1;
+    return p.is_causal ? max(min(kServedBytes / head_bytes, int64_t(blocks / 2)), int64_t(1)) : 1;
   }
 
   __device__ WorkItem(const AttentionProblem &p, unsigned together, unsigned number) {
@@ -323,7 +322,7 @@ template <typename T, int d> void launch_head_dim(const AttentionProblem &p, cud
   constexpr auto kernel = attend<T, d, A>;
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "v12c_end_aligned: shared memory");
-  const unsigned blocks = std::min(multiprocessors(), WorkItem<A>::count(p));
+  const unsigned blocks = min(multiprocessors(), WorkItem<A>::count(p));
   const unsigned together = WorkItem<A>::heads_together(p, blocks);
   const ladder::LaunchCounter counter(stream, "v12c_end_aligned: counter");
   const float late_scale = p.scale > 0.f ? p.scale * kLog2E : 1.f;

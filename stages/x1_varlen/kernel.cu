@@ -4,7 +4,6 @@
 // map ends where the sequence ends: rows beyond are loaded as zeros and not stored, although the next
 // sequence follows there. Tiles of queries begin with the first query, because rows before it belong to the
 // previous sequence.
-#include <algorithm>
 #include <cfloat>
 #include <cmath>
 
@@ -349,7 +348,7 @@ template <typename T, int d> void launch_head_dim(const AttentionProblem &p, cud
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "x1_varlen: shared memory");
   const unsigned most_tiles = (p.q_len + A::block_rows - 1) / A::block_rows;
-  const unsigned blocks = std::min(multiprocessors(), p.batch * p.heads * most_tiles);
+  const unsigned blocks = min(multiprocessors(), p.batch * p.heads * most_tiles);
   const ladder::LaunchCounter counter(stream, "x1_varlen: counter");
   const float late_scale = p.scale > 0.f ? p.scale * kLog2E : 1.f;
   const typename A::Maps maps{

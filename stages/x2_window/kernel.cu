@@ -3,7 +3,6 @@
 // The mask is a band: query i sees the keys i + begin to i + end - 1. A causal mask, a window and no mask
 // differ in these two numbers only. A work item loads the tiles that its rows see, and each consumer
 // multiplies those that its own 64 rows see. A row that sees no key has o = 0 and lse = -inf.
-#include <algorithm>
 #include <cfloat>
 #include <cmath>
 
@@ -84,7 +83,7 @@ template <typename A> struct WorkItem {
   static unsigned heads_together(const AttentionProblem &p, unsigned blocks) {
     const int64_t head_bytes = 2 * int64_t(p.kv_len) * (sizeof(typename A::KTile) / A::keys);
     const bool last_see_most = p.end < p.kv_len && p.begin < 2 - p.q_len; // begin: no row has a first key
-    return last_see_most ? std::clamp<int64_t>(kServedBytes / head_bytes, 1, std::max(blocks / 2, 1u)) : 1;
+    return last_see_most ? max(min(kServedBytes / head_bytes, int64_t(blocks / 2)), int64_t(1)) : 1;
   }
 
   __device__ WorkItem(const AttentionProblem &p, unsigned together, unsigned number) {
@@ -348,7 +347,7 @@ template <typename T, int d> void launch_head_dim(const AttentionProblem &p, cud
   constexpr auto kernel = attend<T, d, A>;
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "x2_window: shared memory");
-  const unsigned blocks = std::min(multiprocessors(), WorkItem<A>::count(p));
+  const unsigned blocks = min(multiprocessors(), WorkItem<A>::count(p));
   const unsigned together = WorkItem<A>::heads_together(p, blocks);
   const ladder::LaunchCounter counter(stream, "x2_window: counter");
   const float late_scale = p.scale > 0.f ? p.scale * kLog2E : 1.f;

@@ -3,7 +3,6 @@
 // A sink is a key whose logit is known and whose value is 0. So m starts at the sink and l at 1, instead of
 // the lowest number and 0, and nothing else changes. A row that sees no key has l = 1, and is no special
 // case.
-#include <algorithm>
 #include <cmath>
 
 #include "ladder/attention.h"
@@ -80,7 +79,7 @@ template <typename A> struct WorkItem {
   static unsigned heads_together(const AttentionProblem &p, unsigned blocks) {
     const int64_t head_bytes = 2 * int64_t(p.kv_len) * (sizeof(typename A::KTile) / A::keys);
     const bool last_see_most = p.end < p.kv_len && p.begin < 2 - p.q_len; // begin: no row has a first key
-    return last_see_most ? std::clamp<int64_t>(kServedBytes / head_bytes, 1, std::max(blocks / 2, 1u)) : 1;
+    return last_see_most ? max(min(kServedBytes / head_bytes, int64_t(blocks / 2)), int64_t(1)) : 1;
   }
 
   __device__ WorkItem(const AttentionProblem &p, unsigned together, unsigned number) {
@@ -343,7 +342,7 @@ template <typename T, int d> void launch_head_dim(const AttentionProblem &p, cud
   constexpr auto kernel = attend<T, d, A>;
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "x3_sink: shared memory");
-  const unsigned blocks = std::min(multiprocessors(), WorkItem<A>::count(p));
+  const unsigned blocks = min(multiprocessors(), WorkItem<A>::count(p));
   const unsigned together = WorkItem<A>::heads_together(p, blocks);
   const ladder::LaunchCounter counter(stream, "x3_sink: counter");
   const float late_scale = p.scale > 0.f ? p.scale * kLog2E : 1.f;

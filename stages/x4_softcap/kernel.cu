@@ -2,7 +2,6 @@
 //
 // tanh.approx is one special function per logit, beside the one of exp2. The factor c is applied after the
 // maximum, as scale was, fused with the subtraction. c is positive, so there is no other case.
-#include <algorithm>
 #include <cfloat>
 #include <cmath>
 
@@ -83,7 +82,7 @@ template <typename A> struct WorkItem {
   static unsigned heads_together(const AttentionProblem &p, unsigned blocks) {
     const int64_t head_bytes = 2 * int64_t(p.kv_len) * (sizeof(typename A::KTile) / A::keys);
     const bool last_see_most = p.end < p.kv_len && p.begin < 2 - p.q_len; // begin: no row has a first key
-    return last_see_most ? std::clamp<int64_t>(kServedBytes / head_bytes, 1, std::max(blocks / 2, 1u)) : 1;
+    return last_see_most ? max(min(kServedBytes / head_bytes, int64_t(blocks / 2)), int64_t(1)) : 1;
   }
 
   __device__ WorkItem(const AttentionProblem &p, unsigned together, unsigned number) {
@@ -347,7 +346,7 @@ template <typename T, int d> void launch_head_dim(AttentionProblem p, cudaStream
   constexpr auto kernel = attend<T, d, A>;
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "x4_softcap: shared memory");
-  const unsigned blocks = std::min(multiprocessors(), WorkItem<A>::count(p));
+  const unsigned blocks = min(multiprocessors(), WorkItem<A>::count(p));
   const unsigned together = WorkItem<A>::heads_together(p, blocks);
   const ladder::LaunchCounter counter(stream, "x4_softcap: counter");
   const float late_scale = p.softcap * kLog2E;

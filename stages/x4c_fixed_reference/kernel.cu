@@ -3,7 +3,6 @@
 // The logits are between -c and c. Up to c = 55, exp(s - r) fits into bf16 and fp32 for all of them, with the
 // same r for all rows. So nothing is rescaled, and tanh and exp of different logits overlap. f16 has too few
 // exponents: there, and for larger caps, m is x4's running maximum.
-#include <algorithm>
 #include <cfloat>
 #include <cmath>
 
@@ -43,7 +42,7 @@ constexpr float kDepth = 96.f, kLargestReference = 32.f, kLargestCap = 55.f;
 inline Cap cap_of(const AttentionProblem &p) {
   const float late_scale = p.softcap * kLog2E;
   return {p.scale / p.softcap, late_scale,
-          std::round(std::min({late_scale, kLargestReference, kDepth - late_scale}))};
+          std::round(min(late_scale, min(kLargestReference, kDepth - late_scale)))};
 }
 
 /// The most bytes of K and V that the blocks read at the same time. This is more than the L2 cache holds, but
@@ -101,7 +100,7 @@ template <typename A> struct WorkItem {
   static unsigned heads_together(const AttentionProblem &p, unsigned blocks) {
     const int64_t head_bytes = 2 * int64_t(p.kv_len) * (sizeof(typename A::KTile) / A::keys);
     const bool last_see_most = p.end < p.kv_len && p.begin < 2 - p.q_len; // begin: no row has a first key
-    return last_see_most ? std::clamp<int64_t>(kServedBytes / head_bytes, 1, std::max(blocks / 2, 1u)) : 1;
+    return last_see_most ? max(min(kServedBytes / head_bytes, int64_t(blocks / 2)), int64_t(1)) : 1;
   }
 
   __device__ WorkItem(const AttentionProblem &p, unsigned together, unsigned number) {
@@ -390,7 +389,7 @@ void launch_head_dim(const AttentionProblem &p, cudaStream_t stream) {
   constexpr auto kernel = attend<T, d, A>;
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "x4c_fixed_reference: shared memory");
-  const unsigned blocks = std::min(multiprocessors(), WorkItem<A>::count(p));
+  const unsigned blocks = min(multiprocessors(), WorkItem<A>::count(p));
   const unsigned together = WorkItem<A>::heads_together(p, blocks);
   const ladder::LaunchCounter counter(stream, "x4c_fixed_reference: counter");
   const typename A::Maps maps{

@@ -3,7 +3,6 @@
 // While all |s| of a warp's tile are below 0.4 c, c tanh(s / c) is s (a + b s^2), as exact as tanh.approx.
 // That is two more FMAs per logit and one special function less. Finding the largest |s| takes an instruction
 // per logit.
-#include <algorithm>
 #include <cfloat>
 #include <cmath>
 
@@ -53,7 +52,7 @@ inline Cap cap_of(const AttentionProblem &p) {
   const bool has_polynomial = 1.f / kLargestScale < size && size < kLargestScale;
   return {scale,
           late_scale,
-          std::round(std::min({late_scale, kLargestReference, kDepth - late_scale})),
+          std::round(min(late_scale, min(kLargestReference, kDepth - late_scale))),
           has_polynomial ? kSmall / size : -1.f,
           late_scale * scale * kLinear,
           late_scale * scale * scale * scale * kCubic};
@@ -127,7 +126,7 @@ template <typename A> struct WorkItem {
   static unsigned heads_together(const AttentionProblem &p, unsigned blocks) {
     const int64_t head_bytes = 2 * int64_t(p.kv_len) * (sizeof(typename A::KTile) / A::keys);
     const bool last_see_most = p.end < p.kv_len && p.begin < 2 - p.q_len; // begin: no row has a first key
-    return last_see_most ? std::clamp<int64_t>(kServedBytes / head_bytes, 1, std::max(blocks / 2, 1u)) : 1;
+    return last_see_most ? max(min(kServedBytes / head_bytes, int64_t(blocks / 2)), int64_t(1)) : 1;
   }
 
   __device__ WorkItem(const AttentionProblem &p, unsigned together, unsigned number) {
@@ -424,7 +423,7 @@ void launch_head_dim(const AttentionProblem &p, cudaStream_t stream) {
   constexpr auto kernel = attend<T, d, A>;
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "x4d_cubic: shared memory");
-  const unsigned blocks = std::min(multiprocessors(), WorkItem<A>::count(p));
+  const unsigned blocks = min(multiprocessors(), WorkItem<A>::count(p));
   const unsigned together = WorkItem<A>::heads_together(p, blocks);
   const ladder::LaunchCounter counter(stream, "x4d_cubic: counter");
   const typename A::Maps maps{

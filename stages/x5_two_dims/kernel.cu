@@ -2,7 +2,6 @@
 //
 // S takes K's 192 elements, O has V's 128. So K and V have tiles of different widths, and O is stored through
 // the first two thirds of Q's shared memory. Q has one buffer: two do not fit beside three of K and V.
-#include <algorithm>
 #include <cmath>
 
 #include "ladder/attention.h"
@@ -77,7 +76,7 @@ template <typename A> struct WorkItem {
   static unsigned heads_together(const AttentionProblem &p, unsigned blocks) {
     const int64_t head_bytes =
         int64_t(p.kv_len) * ((sizeof(typename A::KTile) + sizeof(typename A::VTile)) / A::keys);
-    return p.is_causal ? std::clamp<int64_t>(kServedBytes / head_bytes, 1, std::max(blocks / 2, 1u)) : 1;
+    return p.is_causal ? max(min(kServedBytes / head_bytes, int64_t(blocks / 2)), int64_t(1)) : 1;
   }
 
   __device__ WorkItem(const AttentionProblem &p, unsigned together, unsigned number) {
@@ -321,7 +320,7 @@ void launch_head_dims(const AttentionProblem &p, cudaStream_t stream) {
   constexpr auto kernel = attend<T, d_v, A>;
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "x5_two_dims: shared memory");
-  const unsigned blocks = std::min(multiprocessors(), WorkItem<A>::count(p));
+  const unsigned blocks = min(multiprocessors(), WorkItem<A>::count(p));
   const unsigned together = WorkItem<A>::heads_together(p, blocks);
   const ladder::LaunchCounter counter(stream, "x5_two_dims: counter");
   const float late_scale = p.scale > 0.f ? p.scale * kLog2E : 1.f;
