@@ -52,8 +52,8 @@ TABLE = ROOT / "results" / "corpus.csv"
 OUTCOMES = ("right", "ran", "wrong", "refused", "fault", "crashed", "slow", "missing")
 #: What a script may take more than the limit: its extensions are built while it runs.
 SCRIPT_BUILD_S = 600
-#: As much of what a program prints is read, from its end.
-_READ_BYTES = 1 << 20
+#: As much of what a program prints is read, from its end. A script's rows by source line take megabytes.
+_READ_BYTES = 1 << 25
 _DETAIL_LETTERS = 160
 
 _FAILS = re.compile(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 import corpus_outputs
@@ -65,6 +66,11 @@ def test_the_rows_after_a_program_s_output_are_not_its_output() -> None:
         [{"a": 1}, {"a": 2}],
     )
     assert run_corpus.split("7\n[]\n") == ("7", [])
+
+
+def test_rows_of_several_megabytes_are_read_whole(tmp_path: Path) -> None:
+    ended = run_corpus.limited([sys.executable, "-c", "print('x' * (3 << 20))"], tmp_path, 60)
+    assert ended.output == "x" * (3 << 20) + "\n"
 
 
 def test_a_program_over_its_limit_is_slow() -> None:
