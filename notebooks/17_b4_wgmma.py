@@ -181,19 +181,17 @@ table = ladder.compare(
 table[["wgmma_instructions", "wavefronts_gmma", "wavefronts_st", "tma_store_instructions", "conflicts"]].T
 
 # %% [markdown]
-# ## b5c: a third buffer of Q
+# Q has three buffers in both rungs. Q of a step is released at the end of the next one, when its dK is complete. With
+# two buffers the load that follows has only the time of one dS. In b5 a third buffer changes little. In b5b it decides:
+# with two, b5b is slower than b4g.
 #
-# Q of a step is released at the end of the next one, when its dK is complete. With two buffers, the load that follows
-# has only the time of one dS. b5c gives Q a third buffer, so the load is issued one step earlier. No count changes.
-#
-# These three rungs support $d = 128$ alone, and none has been timed yet, so `stage="auto"` chooses b4g. A draft with
-# all three ideas had 1.05 to 1.12 times b4g's speed on an H100. It also loaded lse and delta ahead: [b5b's
-# README](../stages/b5b_store_warps/README.md) has the details.
+# b5 gains 6% over b4g on an H100, and b5b 5% over b5. Both support $d = 128$ alone. b5b has 0.98 times
+# FlashAttention-3's speed in bursts: [its README](../stages/b5b_store_warps/README.md#what-it-buys) has the figures.
 #
 # ## What is left
 #
 # Shared memory limits b4g. Per step at $d = 64$ it is busy for 2,816 clocks, and the tensor cores for 2,560 ([b4's
-# README](../stages/b4_wgmma/README.md) counts them). Persistent blocks, which help the forward pass, were tried here.
+# README](../stages/b4_wgmma/README.md) counts them). It limits b5b, too: at $d = 128$ for 3,200 of its clocks. Persistent blocks, which help the forward pass, were tried here.
 # They lose under a causal mask: a grid is better than their fixed order of work items, because its blocks start on
 # whichever SM is free. And the last bits of dQ differ from run to run: deterministic gradients on `wgmma` are not in
 # this ladder.

@@ -153,20 +153,25 @@ def peer_speeds(name: str) -> str:
     return markdown(["", *shown, f"`{last}` / best peer"], rows)
 
 
-def backward_parts() -> str:
-    """Variants of b4g_wide_adds and others, as multiples of its speed in the same run: medians over the runs
-    and problems of each head dimension, with the least and the most.
+def backward_parts(*, of_b5: bool) -> str:
+    """The rungs from b5 on with their variants, or b4g_wide_adds and all others: multiples of b4g_wide_adds in the
+    same run, medians over the runs and problems of each head dimension, with the least and the most.
     """
     keys = ["run", "B", "H", "Hkv", "N", "d", "causal"]
     measured = pd.read_csv(H100 / "backward_parts.csv").set_index(keys)
     by = {name: rows.tflops_single for name, rows in measured.groupby("contender", sort=False)}
     b4g = by.pop("b4g_wide_adds")
+    shown = [
+        name for name in by if name.startswith("b5") == of_b5 or (of_b5 and "FlashAttention-3, x" in name)
+    ]
     rows = []
-    for name, speeds in by.items():
-        ratios = (speeds / b4g).dropna().groupby(level="d")
+    for name in shown:
+        ratios = (by[name] / b4g).dropna().groupby(level="d")
         spans = {d: f"{of_d.median():.2f} ({of_d.min():.2f} to {of_d.max():.2f})" for d, of_d in ratios}
-        rows.append((spans[128], name, spans.get(64, "")))
-    ordered = [(name, of_64, of_128) for of_128, name, of_64 in sorted(rows, reverse=True)]
+        rows.append(
+            (spans.get(128, ""), spans.get(64, ""), f"`{name}`" if re.fullmatch(r"b\w+", name) else name)
+        )
+    ordered = [(name, of_64, of_128) for of_128, of_64, name in sorted(rows, reverse=True)]
     return markdown(["", "d = 64", "d = 128"], ordered)
 
 

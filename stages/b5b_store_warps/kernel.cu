@@ -19,7 +19,7 @@ using ladder::RowStatistics;
 using namespace tiles;
 
 constexpr float kLog2E = 1.4426950408889634f;
-constexpr int kBuffers = 2;
+constexpr int kBuffers = 2, kQBuffers = 3;
 
 /// The weights are 2^kShift * P, so that they are normal numbers in fp16 down to 2^-26. dP and delta are
 /// scaled by the inverse.
@@ -43,9 +43,10 @@ template <typename T, int d> struct Arrangement {
   using QTile = SharedTile<T, queries, d>;
   struct Shared {
     Ring<KTile, 1> k, v;
-    Ring<QTile, kBuffers> q, d_o;
+    Ring<QTile, kQBuffers> q;
+    Ring<QTile, kBuffers> d_o;
     alignas(1024) SharedTile<T, keys, queries> ds[kBuffers]; // dS^T
-    SharedVec<float, queries> lse[kBuffers], delta[kBuffers];
+    SharedVec<float, queries> lse[kQBuffers], delta[kBuffers];
     Barrier ds_full[kBuffers];
     SharedFragments<16, dq_cols> dq[consumers][warpgroup::warps];
     Barrier dq_full[consumers], dq_empty[consumers];
@@ -109,15 +110,18 @@ __device__ void produce(typename A::Shared &smem, const typename A::Maps &maps,
   smem.k.load_async({}, maps.k, steps.key, steps.kv_head);
   smem.v.load_async({}, maps.v, steps.key, steps.kv_head);
   QueryTile tile = steps.first();
+  Turn<kQBuffers> loading_q;
   Turn<kBuffers> loading;
-  for (int step = 0; step < steps.count(); step++, tile = steps.after(tile), loading.advance()) {
+  for (int step = 0; step < steps.count(); step++, tile = steps.after(tile)) {
     const int head = tile.head, query = steps.query(tile);
-    smem.q.wait_empty(loading);
-    smem.q.load_async(loading, smem.lse[loading.buffer], statistics.lse_of(head), query);
-    smem.q.load_async(loading, maps.q, query, head);
+    smem.q.wait_empty(loading_q);
+    smem.q.load_async(loading_q, smem.lse[loading_q.buffer], statistics.lse_of(head), query);
+    smem.q.load_async(loading_q, maps.q, query, head);
     smem.d_o.wait_empty(loading);
     smem.d_o.load_async(loading, smem.delta[loading.buffer], statistics.delta_of(head), query);
     smem.d_o.load_async(loading, maps.d_o, query, head);
+    loading_q.advance();
+    loading.advance();
   }
 }
 
@@ -134,7 +138,8 @@ template <typename T, int d, typename A> struct Consumer {
   RegTile<T, 16, A::queries> p_16, p_for_ds, ds_16;
   RegTile<float, 16, d> dv, dk;
   RegTile<float, 16, A::dq_cols> dq;
-  Turn<kBuffers> turn;
+  Turn<kQBuffers> q_turn;
+  Turn<kBuffers> turn; // of dO and dS
 
   __device__ void run(const typename A::Maps &maps) {
     zero(dv);
@@ -143,28 +148,30 @@ template <typename T, int d, typename A> struct Consumer {
     smem.v.wait_full({});
     if (steps.count() > 0) {
       QueryTile tile = steps.first();
-      warpgroup::mma_ABt(s, rows_of(smem.k), smem.q.wait_full(turn));
+      warpgroup::mma_ABt(s, rows_of(smem.k), smem.q.wait_full(q_turn));
       warpgroup::mma_wait(s);
       compute_p(steps.query(tile));
       for (int step = 1; step < steps.count(); step++) {
         compute_ds();
+        const auto last_q_turn = q_turn;
         const auto last_turn = turn;
         tile = steps.after(tile);
+        q_turn.advance();
         turn.advance();
         // S^T of this step first: dQ and dK of the previous step run under its exponentials.
-        warpgroup::mma_ABt(s, rows_of(smem.k), smem.q.wait_full(turn));
+        warpgroup::mma_ABt(s, rows_of(smem.k), smem.q.wait_full(q_turn));
         warpgroup::mma_wait<1>(dv);
         smem.d_o.release(last_turn);
-        issue_dq_and_dk(last_turn);
+        issue_dq_and_dk(last_turn, last_q_turn);
         warpgroup::mma_wait<2>(s);
         compute_p(steps.query(tile));
         store_dq(step - 1);
         warpgroup::mma_wait(dk);
-        smem.q.release(last_turn);
+        smem.q.release(last_q_turn);
       }
       compute_ds();
       warpgroup::mma_wait(dv);
-      issue_dq_and_dk(turn);
+      issue_dq_and_dk(turn, q_turn);
       store_dq(steps.count() - 1);
       warpgroup::mma_wait(dk);
     }
@@ -179,7 +186,7 @@ template <typename T, int d, typename A> struct Consumer {
   /// P^T = exp(scale S^T - lse), for the queries from `tile_query` on of a head.
   __device__ void compute_p(int tile_query) {
     mul(s, s, p.scale * kLog2E);
-    sub_col(s, s, smem.lse[turn.buffer]);
+    sub_col(s, s, smem.lse[q_turn.buffer]);
     lower_fill(s, s, p.kv_len - steps.key - key);
     if (p.is_causal)
       make_causal_t(s, s, steps.key + key, tile_query);
@@ -208,11 +215,11 @@ template <typename T, int d, typename A> struct Consumer {
   }
 
   /// dQ = dS K, with the dS^T of both consumers, and dK += dS^T Q.
-  __device__ void issue_dq_and_dk(Turn<kBuffers> turn) {
+  __device__ void issue_dq_and_dk(Turn<kBuffers> turn, Turn<kQBuffers> q_turn) {
     smem.ds_full[turn.buffer].wait(turn.parity);
     warpgroup::mma_AtB(dq, smem.ds[turn.buffer],
                        part<A::keys, A::dq_cols>(smem.k.tiles[0][0], 0, dq_part.col));
-    warpgroup::mma_AB(dk, ds_16, smem.q.tiles[turn.buffer][0], dk);
+    warpgroup::mma_AB(dk, ds_16, smem.q.tiles[q_turn.buffer][0], dk);
   }
 
   /// Stores the consumer's part of a step's dQ, after TMA has read that of the step before.
