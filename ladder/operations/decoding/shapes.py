@@ -173,13 +173,16 @@ def page_boundaries(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Dec
 
 
 def window_boundaries(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[DecodingProblem]:
-    """The edges as lengths; windows that leave whole tiles and splits, or not; and sinks alone."""
+    """The edges as lengths; windows that leave whole tiles and splits, or not, with sinks, too; and sinks alone."""
     turns = itertools.cycle(dtypes)
     edges = DecodingProblem(len(_EDGES), 2, 3, max(_EDGES), head_dims[0], 1, lengths=_EDGES, is_causal=True)
     many = DecodingProblem(1, 2, 2, 1300, head_dims[0], is_causal=True, page_size=16)
     return [
         *(replace(edges, window=window, sinks=window > 20, dtype=next(turns)) for window in (0, 13, 31, 100)),
-        *(replace(many, window=window, dtype=next(turns)) for window in (14, 255, 256, 1008, 1022, 1040)),
+        *(
+            replace(many, window=window, sinks=window > 1000, dtype=next(turns))
+            for window in (14, 255, 256, 1008, 1022, 1040)
+        ),
         replace(edges, batch=2, lengths=(0, 0), window=0, softcap=5.0, sinks=True, dtype=next(turns)),
     ]
 
