@@ -9,6 +9,7 @@
 #include "runtime/chunk_places.h"
 #include "runtime/counts.h"
 #include "runtime/device.h"
+#include "runtime/device_work.h"
 #include "runtime/fat_binary.h"
 #include "runtime/host_watch.h"
 #include "runtime/launch_log.h"
@@ -189,18 +190,25 @@ public:
 
   void launch(const std::string &kernel, const Size &grid, const Size &block, const std::string &arguments,
               std::uint64_t dynamic_shared_bytes) {
-    runtime::LaunchRequest request;
-    request.code = module_.kernel(kernel);
+    runtime::LaunchRequest request = request_for(kernel);
     request.grid = dim(grid);
     request.block = dim(block);
     request.dynamic_shared_bytes = dynamic_shared_bytes;
-    const std::uint64_t most = gpu_.shared_bytes_per_block_opt_in;
-    request.dynamic_shared_limit = most - std::min(most, request.code->layout.dynamic_shared_offset);
     request.params.assign(arguments.begin(), arguments.end());
     Device::instance().launch(request);
   }
 
 private:
+  /// A request without a size.
+  runtime::LaunchRequest request_for(const std::string &kernel) {
+    runtime::LaunchRequest request;
+    request.code = module_.kernel(kernel);
+    const std::uint64_t most = gpu_.shared_bytes_per_block_opt_in;
+    request.dynamic_shared_limit = most - std::min(most, request.code->layout.dynamic_shared_offset);
+    runtime::allow_children(request, [this](const std::string &child) { return request_for(child); });
+    return request;
+  }
+
   const program::Function &entry(const std::string &kernel) const {
     const program::Function *found = module_.entry(kernel);
     if (!found)

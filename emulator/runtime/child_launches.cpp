@@ -80,9 +80,9 @@ std::uint32_t ChildLaunches::guarded(Thread thread, const char *what, const std:
   }
   if (error != cudaSuccess) {
     errors_[thread] = error;
-    Device::instance().complain(std::string(what) + " by a thread of " + demangle(parent_->kernel) +
-                                " failed with " + error_name(error) + ": " +
-                                (why.empty() ? error_text(error) : why));
+    Device::instance().tell(std::string(what) + " by a thread of " + demangle(parent_->kernel) +
+                            " failed with " + error_name(error) + ": " +
+                            (why.empty() ? error_text(error) : why));
   }
   return error;
 }

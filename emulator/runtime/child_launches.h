@@ -17,12 +17,6 @@
 
 namespace ladder::runtime {
 
-/// A request for a kernel of a module, by its mangled name: with code and limits, without a size.
-using KernelOfModule = std::function<LaunchRequest(const std::string &name)>;
-
-/// Lets the threads of a launch launch kernels.
-void allow_children(LaunchRequest &request, KernelOfModule kernels);
-
 class ChildLaunches : public DeviceWork {
 public:
   /// Levels of grids that launch grids, the host's counted.

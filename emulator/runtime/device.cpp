@@ -197,7 +197,13 @@ bool Device::resume(LaunchInProgress &launch) {
 }
 
 void Device::give_up(LaunchInProgress &launch) {
-  report_fault_of(launch.request(), [&] { throw launch.grid().endless_wait(); });
+  report_fault_of(launch.request(), [&] {
+    machine::FaultError error = launch.grid().endless_wait();
+    error.fault.message +=
+        " If a thread of the host sleeps and then ends the wait, the limit is too low: it is " +
+        std::to_string(warp_instruction_limit_) + ", and 0 is no limit.";
+    throw error;
+  });
   std::abort(); // not reached
 }
 
@@ -295,8 +301,17 @@ void Device::reset() {
 }
 
 void Device::complain(const std::string &message) {
+  {
+    const std::lock_guard lock(state_);
+    if (!logs_.empty())
+      return;
+  }
+  tell(message);
+}
+
+void Device::tell(const std::string &message) {
   const std::lock_guard lock(state_);
-  if (!logs_.empty() || std::find(said_.begin(), said_.end(), message) != said_.end())
+  if (std::find(said_.begin(), said_.end(), message) != said_.end())
     return;
   said_.push_back(message);
   std::fflush(stdout);

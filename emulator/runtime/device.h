@@ -123,7 +123,9 @@ public:
   /// As repair, and forgets the last fault.
   void reset();
 
-  /// Prints a message to the user, once per distinct text, unless a session is open.
+  /// Prints a message to the user, once per distinct text.
+  void tell(const std::string &message);
+  /// The same, unless a session is open.
   void complain(const std::string &message);
 
   /// Counts a call of a library, whose work is the host's and has no counters.

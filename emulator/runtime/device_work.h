@@ -3,9 +3,11 @@
 
 #include "machine/device_runtime.h"
 #include "runtime/device.h"
+#include "runtime/visibility.h"
 
 #include <deque>
 #include <functional>
+#include <string>
 #include <variant>
 
 namespace ladder::runtime {
@@ -17,5 +19,11 @@ public:
   /// In an order that does not depend on the number of host threads: by block, tail launches last.
   virtual std::deque<Piece> take() = 0;
 };
+
+/// A request for a kernel of a module, by its mangled name: with code and limits, without a size.
+using KernelOfModule = std::function<LaunchRequest(const std::string &name)>;
+
+/// Lets the threads of a launch launch kernels.
+LADDER_API void allow_children(LaunchRequest &request, KernelOfModule kernels);
 
 } // namespace ladder::runtime

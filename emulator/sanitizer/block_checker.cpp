@@ -151,12 +151,15 @@ void BlockChecker::heap_allocated(Warp &warp, int lane, std::uint64_t address, s
   launch_.initialised().track(address, bytes);
 }
 
+/// As if the instruction that calls the function stored there itself.
 void BlockChecker::written(Warp &warp, int lane, std::uint64_t address, std::uint64_t bytes) {
-  const std::uint64_t window = address & machine::kWindowMask;
-  if (window == machine::kLocalWindow)
-    touch_local(warp, lane, address & machine::kLocalOffsetMask, unsigned(bytes), Act::write);
-  else if (window == 0)
-    launch_.initialised().mark(address, bytes);
+  const Context at = context(warp, launch_.code().instructions[warp.pc() - 1]);
+  const auto size = unsigned(bytes);
+  Reach where;
+  where.address[lane] = address;
+  place_lane(at, where, lane, instructions::Space::generic, size, size, true);
+  touch(at, where, Act::write, size);
+  report(at, size);
 }
 
 bool BlockChecker::heap_freed(Warp &, int lane, std::uint64_t address) {

@@ -109,10 +109,12 @@ _TOTALS, _COLUMNS, _BY_INSTRUCTION = (
 class Launch:
     """One kernel launch and its counts.
 
-    ``findings`` is what the sanitizer found, for :meth:`Module.launch` with ``check``.
+    Of :meth:`Module.launch`, ``findings`` is what the sanitizer found with ``check``, and ``children`` are the
+    launches by the kernel's threads and by theirs, in the order in which they ran.
     """
 
     findings: Sequence[Finding] = ()
+    children: Sequence[Launch] = ()
 
     def __init__(self, record: Any) -> None:
         self._record = record

@@ -61,7 +61,7 @@ class Module:
         threads: int | None = None,
         check: bool = False,
     ) -> Launch:
-        """Runs a kernel to its end.
+        """Runs a kernel to its end, and the kernels that its threads launch.
 
         ``args`` has one value per parameter: an int or float, bytes for a struct, or a NumPy array or CPU
         tensor, whose memory the kernel may read and, unless it is read-only, write during the call.
@@ -94,7 +94,7 @@ class Module:
             except library.FaultError as error:
                 library.raise_interrupt()
                 raise FaultError(Fault(**error.args[0])) from None
-        launch = opened.launches[-1]
+        launch, *launch.children = opened.launches
         launch.findings = opened.findings
         return launch
 

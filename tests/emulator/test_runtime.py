@@ -124,11 +124,17 @@ def test_a_host_that_waits_for_a_kernel_that_nothing_releases(run):
     assert result.exit_code == 0, result.stdout + result.stderr
     for words in (
         "nothing that they wait for has changed for a long time",
-        "lanes 0-31 in a loop (asynchronous.cu:7)",
+        "lanes 0-31 in a loop (asynchronous.cu:9)",
         "another stream",
+        "the limit is too low: it is 1048576, and 0 is no limit",
     ):
         assert words in result.stderr
     assert result.log["fault"]["kind"] == "deadlock"
+
+
+def test_without_a_limit_a_wait_lasts_until_a_thread_of_the_host_ends_it(run):
+    result = run("asynchronous", "late", LADDER_WARP_INSTRUCTION_LIMIT="0")
+    assert result.exit_code == 0 and result.log["fault"] is None, result.stdout + result.stderr
 
 
 def test_a_kernel_that_still_waits_at_the_end(run):
@@ -142,7 +148,7 @@ def test_a_kernel_may_poll_by_its_own_clock_as_often_as_the_limit_allows(run):
     assert result.exit_code == 0 and result.stdout == "ended\n", result.stderr
     result = run("asynchronous", "sleep", LADDER_WARP_INSTRUCTION_LIMIT=str(1 << 20))
     assert result.exit_code == 0 and result.stdout == "given up\n", result.stderr
-    assert "nothing that they wait for has changed" in result.stderr and "asynchronous.cu:43" in result.stderr
+    assert "nothing that they wait for has changed" in result.stderr and "asynchronous.cu:45" in result.stderr
 
 
 def test_kernels_launch_kernels(run):

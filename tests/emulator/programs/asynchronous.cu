@@ -1,7 +1,9 @@
 // Kernels that wait for the host, and for kernels of other streams.
 #include "check.h"
 
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 __global__ void wait_for(volatile int *flag, int wanted, int *out) {
   while (*flag != wanted) {
@@ -151,6 +153,16 @@ int main(int count, char **arguments) {
   if (!std::strcmp(what, "sleep")) {
     sleep<<<1, 1, 0, data.first>>>(300000, data.shared); // about 60,000 polls
     std::puts(cudaStreamSynchronize(data.first) == cudaSuccess ? "ended" : "given up");
+    return 0;
+  }
+  if (!std::strcmp(what, "late")) {
+    wait_for<<<1, 1, 0, data.first>>>(data.shared, 1, data.shared + 1);
+    std::thread late([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      *static_cast<volatile int *>(data.shared) = 1;
+    });
+    CUDA(cudaStreamSynchronize(data.first));
+    late.join();
     return 0;
   }
   if (!std::strcmp(what, "unfinished")) {
