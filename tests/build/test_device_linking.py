@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from ladder.build import EmulatorTarget, build_program
+from ladder.build import EmulatorTarget, build_program, emulated_toolkit
 from ladder.build.device_linking import linked
 from ladder.emulator import Module, run_program
 from ladder.errors import BuildError
@@ -25,6 +26,16 @@ def test_a_declaration_gives_way_to_the_definition_of_another_file() -> None:
     assert ".extern" not in text and text.count(".global .u32 x") == 1
     assert text.index(".func f()") < text.index(".entry k") < text.index(".func f()\n{"), "declared first"
     assert Module(text, "sm_80").kernels == ["k"]
+
+
+def test_the_declaration_of_another_files_kernel_has_its_parameters_alone() -> None:
+    user = HEADER + ".extern .entry fill\n(\n.param .u64 out\n)\n;\n.visible .entry k()\n{\nret;\n}\n"
+    kernel = HEADER + ".visible .entry fill(\n.param .u64 out\n)\n.maxntid 128, 1, 1\n{\nret;\n}\n"
+    text = linked([user, kernel])
+    declared, defined = text.split(".visible .entry fill(")[1:]
+    assert declared.split(";")[0].split() == [".param", ".u64", "out", ")"]
+    assert ".extern" not in text and ".entry k" in declared and ".maxntid" in defined
+    assert Module(text, "sm_80").kernels == ["k", "fill"]
 
 
 def test_what_is_a_files_own_stays_its_own() -> None:
@@ -67,6 +78,33 @@ def test_a_variable_that_no_file_defines() -> None:
 def test_dynamic_shared_memory_of_several_files_is_aligned_for_all() -> None:
     files = [HEADER + f".extern .shared .align {n} .b8 room[];\n" for n in (4, 16, 8)]
     assert linked(files) == HEADER + ".extern .shared .align 16 .b8 room[];\n"
+
+
+def test_a_build_system_links_objects_with_device_code(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "twice.cu").write_text("__device__ int twice(int x) { return 2 * x; }\n")
+    (tmp_path / "main.cu").write_text("""
+        __device__ int twice(int x);
+        __global__ void fill(int *out) { *out = twice(21); }
+        int main() {
+          int *out;
+          cudaMallocManaged(&out, 4);
+          fill<<<1, 1>>>(out);
+          return cudaDeviceSynchronize() ? 1 : *out;
+        }
+    """)
+
+    def nvcc(words: str) -> int:
+        return subprocess.run([emulated_toolkit() / "bin" / "nvcc", *words.split()], cwd=tmp_path).returncode
+
+    assert nvcc("-dc twice.cu -o twice.o") == 0 and nvcc("-rdc=true -c main.cu -o main.o") == 0
+    assert nvcc("main.o twice.o -o main") == 0
+    assert run_program(tmp_path / "main", [], "sm_80").exit_code == 42
+    assert nvcc("-dlink main.o twice.o -o linked.o -dlto -lcudadevrt") == 0
+    assert (tmp_path / "linked.o").read_bytes().count(b"__cudaRegisterLinkedBinary_") == 2
+    assert nvcc("-dlink main.o -o lacking.o") == 1
+    assert "ladder: nvcc main.o does not link:" in capfd.readouterr().err
 
 
 MAIN = """

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from ladder.build import emulated_toolkit, emulator_library
-from ladder.build.emulating_nvcc import emulated, linked
+from ladder.build.emulating_nvcc import emulated, linked, objects_of
 
 
 def test_flags_for_a_gpu_are_replaced():
@@ -18,10 +18,23 @@ def test_flags_for_a_gpu_are_replaced():
     assert words[words.index("-cudart") + 1] == "none"
 
 
-@pytest.mark.parametrize("flag", ["-dc", "-rdc=true", "-rdc true", "-dlink"])
-def test_device_linking_is_refused_by_name(flag):
-    with pytest.raises(ValueError, match=f"{flag.replace(' ', '=')} is not emulated"):
-        emulated([*flag.split(), "kernel.cu"], "sm_80")
+@pytest.mark.parametrize("flag", ["-rdc=true", "-rdc true"])
+def test_relocatable_device_code_is_compiled_and_linked_apart(flag):
+    words = [*flag.split(), "kernel.cu"]
+    with pytest.raises(
+        ValueError, match="-rdc=true is emulated if files are compiled and linked by separate"
+    ):
+        emulated(words, "sm_80")
+    assert emulated([*words, "-c", "-dlto"], "sm_80")[: len(words) + 1] == [*words, "-c"]
+
+
+def test_objects_whose_device_code_a_command_links():
+    assert objects_of(["a.o", "b.o", "-o", "prog.o"]) == ["a.o", "b.o"]
+    assert objects_of(["-dlink", "a.o", "-lcudadevrt", "-o", "linked.o"]) == ["a.o"]
+    assert objects_of(["-dc", "a.cu", "-o", "a.o"]) == objects_of(["-c", "a.cu", "-o", "a.o"]) == []
+    for library in ("-lnvshmem", "libnvshmem.a"):
+        with pytest.raises(ValueError, match=f"{library}: libraries of device code are not emulated"):
+            objects_of(["-dlink", "a.o", library])
 
 
 def test_questions_reach_nvcc_unchanged():
@@ -46,5 +59,5 @@ def test_the_toolkit_has_a_compiler_and_the_emulators_libraries():
     assert (home / "include" / "cublas_v2.h").exists()
     for name in ("cublas.so", "cudart.so", "cudart_static.a", "cuda.so", "torch_cuda.so"):
         assert str(emulator_library().entry_points) in (home / "lib64" / f"lib{name}").read_text()
-    refused = subprocess.run([home / "bin" / "nvcc", "-dc", "x.cu"], capture_output=True, text=True)
-    assert refused.returncode == 1 and "ladder: nvcc -dc is not emulated" in refused.stderr
+    refused = subprocess.run([home / "bin" / "nvcc", "-rdc=true", "x.cu"], capture_output=True, text=True)
+    assert refused.returncode == 1 and "ladder: nvcc -rdc=true is emulated if" in refused.stderr

@@ -227,6 +227,40 @@ def test_an_extension_of_a_setup_script(tmp_path, monkeypatch, capfd):
 
 
 @pytest.mark.full
+def test_an_extension_with_device_code_in_two_files_whose_kernels_launch_kernels(
+    tmp_path, monkeypatch, capfd
+):
+    (tmp_path / "twice.cu").write_text("__device__ float twice(float x) { return 2 * x; }\n")
+    (tmp_path / "scale.cu").write_text(
+        textwrap.dedent("""
+            #include <torch/extension.h>
+            __device__ float twice(float x);
+            __global__ void scale(float *x) { x[threadIdx.x] = twice(x[threadIdx.x]); }
+            __global__ void launch(float *x, int n) { scale<<<1, n>>>(x); }
+            void run(torch::Tensor x) { launch<<<1, 1>>>(x.data_ptr<float>(), x.numel()); }
+            PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("run", &run); }
+        """)
+    )
+    (tmp_path / "setup.py").write_text(
+        textwrap.dedent("""
+            from setuptools import setup
+            from torch.utils.cpp_extension import BuildExtension, CUDAExtension
+            flags = {"cxx": [], "nvcc": ["-rdc=true"]}
+            parts = CUDAExtension("parts", ["scale.cu", "twice.cu"], dlink=True, extra_compile_args=flags)
+            setup(name="parts", ext_modules=[parts], cmdclass={"build_ext": BuildExtension})
+        """)
+    )
+    (tmp_path / "use.py").write_text(
+        "import torch, parts\nx = torch.ones(2, device='cuda')\nparts.run(x)\nprint(x)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(["torch", "setup.py", "build_ext", "--inplace"]) == 0
+    assert main(["torch", "use.py"]) == 0
+    printed = capfd.readouterr().out
+    assert "tensor([2., 2.], device='cuda:0')" in printed and "launch" in printed and "scale" in printed
+
+
+@pytest.mark.full
 def test_a_function_that_is_missing_is_named(tmp_path, capfd):
     script = tmp_path / "missing.py"
     script.write_text(
