@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from ladder.cli.options import add_command, add_option_option, chosen_options
+from ladder.cli.options import add_command, add_flags_option, add_option_option, chosen_options, nvcc_flags
 from ladder.cli.problems import add_problem_options, operation_of_stages, problem_of
 from ladder.common import files
 from ladder.common.terminal import console
@@ -45,6 +45,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--dap", action="store_true", help="speak the Debug Adapter Protocol on stdin and stdout, for editors"
     )
+    add_flags_option(parser)
     parser.add_argument("--arch", help="virtual GPU")
     add_option_option(parser)
     add_problem_options(parser)
@@ -90,7 +91,8 @@ def _session(options: argparse.Namespace, output: IO[bytes] | None = None) -> Se
     path = Path(options.target)
     if path.suffix in _PROGRAM_SUFFIXES:
         files.require_file(path)
-        return debug_program([path], options.program_arguments, how, output=output)
+        flags = nvcc_flags(options)
+        return debug_program([path], options.program_arguments, how, flags=flags, output=output)
     operation = operation_of_stages([options.target])
     problem = problem_of(options, operation, operation.default_problem)
     chosen = chosen_options(options)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from ladder.cli.options import add_command, add_json_option
+from ladder.cli.options import add_command, add_flags_option, add_json_option, nvcc_flags
 from ladder.cli.output import print_lines, write_rows
 from ladder.common.terminal import console, errors
 from ladder.emulator import variables
-from ladder.errors import LadderError
 
 if TYPE_CHECKING:
     from ladder.emulator import ProgramResult
@@ -35,13 +33,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "-D", action="append", default=[], dest="define", metavar="NAME", help="for the compiler"
     )
-    parser.add_argument(
-        "--nvcc-flags",
-        action="append",
-        default=[],
-        metavar="FLAGS",
-        help='any more for the compiler, behind its own: --nvcc-flags="-O1 --extended-lambda"',
-    )
+    add_flags_option(parser)
     parser.add_argument("--arch", default=None, help="virtual GPU (sm_80)")
     parser.add_argument(
         "--check", action="store_true", help="run it under the sanitizer; --json then writes the findings"
@@ -56,12 +48,7 @@ def _run(options: argparse.Namespace) -> int:
     flags = [f"-I{Path(directory).absolute()}" for directory in options.include] + [
         f"-D{name}" for name in options.define
     ]
-    try:
-        flags += [flag for flags in options.nvcc_flags for flag in shlex.split(flags)]
-    except ValueError as error:
-        raise LadderError(
-            f"--nvcc-flags cannot be taken apart: {error}", 'For example --nvcc-flags="-O1 --extended-lambda"'
-        ) from None
+    flags += nvcc_flags(options)
     result = emulate(
         options.sources, options.program_arguments, flags=flags, arch=options.arch, check=options.check
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,26 @@ def add_option_option(group: Any) -> None:
         metavar="NAME=VALUE",
         help="an option of the stage's stage.toml",
     )
+
+
+def add_flags_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--nvcc-flags",
+        action="append",
+        default=[],
+        metavar="FLAGS",
+        help='any more for the compiler, behind its own: --nvcc-flags="-O1 --extended-lambda"',
+    )
+
+
+def nvcc_flags(options: argparse.Namespace) -> list[str]:
+    """The words of ``--nvcc-flags``. Raises :class:`LadderError`."""
+    try:
+        return [word for flags in options.nvcc_flags for word in shlex.split(flags)]
+    except ValueError as error:
+        raise LadderError(
+            f"--nvcc-flags cannot be taken apart: {error}", 'For example --nvcc-flags="-O1 --extended-lambda"'
+        ) from None
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from debugged import RACE, line_of, transcript
 
+from ladder.cli import main
 from ladder.common.terminal import SafeConsole
 from ladder.debugger import How, NoValue, Prompt, Session, debug_program
 from ladder.errors import ExecutionError
@@ -133,6 +134,26 @@ def test_a_breakpoint_in_a_kernel_that_is_launched_later(tmp_path: Path) -> None
         for wanted in (line - 1, line):
             stop = session.go()
             assert stop.at is not None and (stop.launch["number"], stop.at["line"]) == (2, wanted)
+
+
+def test_a_kernel_that_a_kernel_launches(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "launch.cu").write_text("""
+__global__ void child(int *out, int what) {
+  out[threadIdx.x] = what;
+}
+__global__ void parent(int *out) { child<<<1, 4>>>(out, 7); }
+int main() {
+  int *out;
+  cudaMalloc(&out, 16);
+  parent<<<1, 1>>>(out);
+  return cudaDeviceSynchronize();
+}
+""")
+    (tmp_path / "commands").write_text("break launch.cu:3\ncontinue\ncontinue\nprint what\n")
+    words = ["debug", str(tmp_path / "launch.cu"), "--nvcc-flags=-rdc=true"]
+    assert main([*words, "--script", str(tmp_path / "commands")]) == 0
+    printed = capfd.readouterr().out
+    assert "launch.cu:3 in child, block (0,0,0) warp 0 lane 0" in printed and "what = 7 (int)" in printed
 
 
 _KERNEL = "__global__ void kernel(int *out, int count) {\n  const int t = threadIdx.x;\n  %s\n}\n"
