@@ -41,7 +41,9 @@ WORKERS ?= $(shell expr $(CMAKE_BUILD_PARALLEL_LEVEL) + 1)
 compare: $(VENV)/.installed
 	@$(BIN)/ladder compare
 
+# First the rungs of which all kernels are needed: built later, each would already have been built for single problems.
 test: $(VENV)/.installed $(VENV)/.dev
+	@$(BIN)/python tests/common/continued.py
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --durations=30 --durations-min=5 -m 'not full and not continued'
 
 lint: $(VENV)/.installed $(VENV)/.dev

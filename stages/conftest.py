@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 import torch
-from continued import FIRST, continued_rungs
+from continued import is_left_out
 from rich.console import Console
 
 from ladder.backends import get_backend
@@ -20,8 +20,6 @@ from ladder.render import comparison_tables
 from ladder.stages import Stage, discover, root
 
 BACKENDS = ["emulator", "cuda"] if torch.cuda.is_available() else ["emulator"]
-#: Operations of which a whole rung takes a minute to compile.
-SLOW_TO_COMPILE = ("hstu_backward",)
 
 
 def pytest_configure() -> None:
@@ -29,18 +27,13 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what ``make test`` leaves to ``pytest stages/``. For rungs of the project that others continue,
-    except the first ones, and for rungs that have not been timed, this is all except one kernel on the
-    matrix. For rungs that are slow to compile, it is the tests of the matrix that compile all their kernels.
-    Tests that compile whole rungs come first.
-    """
+    """Marks what ``make test`` leaves to ``pytest stages/``. Tests that compile whole rungs come first."""
     items.sort(key=lambda item: item.path.name != "test_shared_claims.py")
     ladder = {stage.name: stage for stage in discover()}
     for item in items:
-        if item.path.is_relative_to(root()) and not item.name.startswith("test_one_kernel["):
+        if item.path.is_relative_to(root()):
             rung = _rung_of(item, ladder)
-            slow = item.path.name == "test_matrix.py" and rung and rung.computes in SLOW_TO_COMPILE
-            if rung and rung.path.parent == root() and (slow or rung.name in continued_rungs() - FIRST):
+            if rung and is_left_out(rung, item.path.name, item.name.partition("[")[0]):
                 item.add_marker("continued")
 
 
