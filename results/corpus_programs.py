@@ -41,7 +41,8 @@ class Program:
     """A program of a checkout: its folder, where it runs, and how it is built and run.
 
     ``sources`` are relative to ``folder``: ``.cu`` and C++ files, or one ``.py`` for ``ladder torch``.
-    ``edits`` are patterns and their replacements in the script. ``refused`` says why it cannot be tried.
+    ``edits`` are patterns and their replacements in the script, in which PART stands for ``part``: the one
+    source of many that it builds. ``refused`` says why it cannot be tried.
     """
 
     checkout: Checkout
@@ -51,12 +52,13 @@ class Program:
     arguments: tuple[str, ...] = ()
     refused: str = ""
     edits: tuple[tuple[str, str], ...] = ()
+    part: str = ""
 
     @property
     def path(self) -> str:
-        """Its name in the table: the folder, or for a script the file."""
+        """Its name in the table: the folder, or for a script the file, or its part."""
         folder = self.folder.relative_to(self.checkout.folder)
-        return str(folder / self.sources[0]) if self.is_script else str(folder)
+        return str(folder / (self.part or self.sources[0])) if self.is_script else str(folder)
 
     @property
     def is_script(self) -> bool:
@@ -66,7 +68,7 @@ class Program:
         """The text of the script, with the edits."""
         text = (self.folder / self.sources[0]).read_text()
         for pattern, replacement in self.edits:
-            text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
+            text = re.sub(pattern, replacement.replace("PART", self.part), text, flags=re.MULTILINE)
         return text
 
     def absent_file(self) -> str:
@@ -77,6 +79,7 @@ class Program:
     def digest(self) -> str:
         """Hashes all files of the folder, the flags and the arguments."""
         how = (self.sources, self.flags, self.arguments, self.refused, *self.edits)
+        how += (self.part,) if self.part else ()
         parts = hashlib.sha256(repr(how).encode())
         for file in sorted(self.folder.rglob("*")):
             if file.is_file() and file.suffix in (*_SOURCES, ".h", ".hpp", ".cuh", ".py", ".inl"):
@@ -108,7 +111,7 @@ def programs(checkout: Checkout) -> list[Program]:
     chosen, edits = read_arguments(), read_edits()
     found = []
     for program in _KNOWN[checkout.name][1](checkout):
-        words = chosen.get((checkout.name, program.path))
+        words = chosen.get((checkout.name, replace(program, part="").path))
         if words is not None:
             program = replace(program, arguments=tuple(words))
         if program.is_script:
@@ -198,8 +201,13 @@ def _samples(checkout: Checkout) -> Iterator[Program]:
 
 def _leetcuda(checkout: Checkout) -> Iterator[Program]:
     for script in sorted((checkout.folder / "kernels").glob("*/*.py")):
-        if script.name != "setup.py" and _LOADS.search(script.read_text()):
-            yield Program(checkout, script.parent, (script.name,))
+        text = script.read_text()
+        if script.name == "setup.py" or not _LOADS.search(text):
+            continue
+        # The script of attention has one kernel per source, and more of them than can be built in one run.
+        parts = re.findall(r'"\./((?:mma/basic|mma/swizzle|cutlass)/\S+\.cu)"', text)
+        for part in parts or [""]:
+            yield Program(checkout, script.parent, (script.name,), part=part)
 
 
 #: Each repository: a file that only it has, and its programs.

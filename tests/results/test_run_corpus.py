@@ -289,6 +289,27 @@ def test_a_script_s_sizes_and_repetitions_are_edited(tmp_path: Path) -> None:
     assert program.digest() != Program(program.checkout, tmp_path, ("relu.py",)).digest()
 
 
+def test_each_source_of_a_script_with_many_is_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "kernels" / "attn" / "attn.py"
+    script.parent.mkdir(parents=True)
+    script.write_text('lib = load(sources=["./mma/basic/a.cu", "./mma/swizzle/b.cu", "./bind.cc"])\n')
+    (tmp_path / "kernels" / "notes-v1.cu").touch()
+    name, one = "xlite-dev/LeetCUDA", "kernels/attn/attn.py"
+    edits = [(name, "kernels/attn/*", r"=\[.*\]", '=["PART"]')]
+    monkeypatch.setattr(corpus_programs, "read_edits", lambda: edits)
+    monkeypatch.setattr(corpus_programs, "read_arguments", lambda: {(name, one): ["--N", "64"]})
+    found = corpus_programs.programs(corpus_programs.open_checkout(f"{tmp_path}@abc"))
+    assert [program.path for program in found] == [
+        "kernels/attn/mma/basic/a.cu",
+        "kernels/attn/mma/swizzle/b.cu",
+    ]
+    assert found[1].script() == 'lib = load(sources=["mma/swizzle/b.cu"])\n'
+    assert [program.arguments for program in found] == [("--N", "64")] * 2
+    assert found[0].digest() != found[1].digest()
+
+
 RULE = "-" * 85
 
 
