@@ -41,8 +41,8 @@ class Program:
     """A program of a checkout: its folder, where it runs, and how it is built and run.
 
     ``sources`` are relative to ``folder``: ``.cu`` and C++ files, or one ``.py`` for ``ladder torch``.
-    ``edits`` are patterns and their replacements in the script, in which PART stands for ``part``: the one
-    source of many that it builds. ``refused`` says why it cannot be tried.
+    ``edits`` are patterns and their replacements in the script, in which PART stands for ``part``: the source
+    that it builds, if the folder has many. ``refused`` says why it cannot be tried.
     """
 
     checkout: Checkout
@@ -56,9 +56,9 @@ class Program:
 
     @property
     def path(self) -> str:
-        """Its name in the table: the folder, or for a script the file, or its part."""
+        """Its name in the table: the folder, its part of that, or for a script the file."""
         folder = self.folder.relative_to(self.checkout.folder)
-        return str(folder / (self.part or self.sources[0])) if self.is_script else str(folder)
+        return str(folder / (self.part or self.sources[0])) if self.part or self.is_script else str(folder)
 
     @property
     def is_script(self) -> bool:
@@ -111,7 +111,8 @@ def programs(checkout: Checkout) -> list[Program]:
     chosen, edits = read_arguments(), read_edits()
     found = []
     for program in _KNOWN[checkout.name][1](checkout):
-        words = chosen.get((checkout.name, replace(program, part="").path))
+        names = (program.path, replace(program, part="").path)
+        words = next((chosen[checkout.name, name] for name in names if (checkout.name, name) in chosen), None)
         if words is not None:
             program = replace(program, arguments=tuple(words))
         if program.is_script:
@@ -208,6 +209,9 @@ def _leetcuda(checkout: Checkout) -> Iterator[Program]:
         parts = re.findall(r'"\./((?:mma/basic|mma/swizzle|cutlass)/\S+\.cu)"', text)
         for part in parts or [""]:
             yield Program(checkout, script.parent, (script.name,), part=part)
+    for source in sorted((checkout.folder / "kernels").glob("*/*.cu")):
+        if re.search(r"^int main\(", source.read_text(), re.MULTILINE):
+            yield Program(checkout, source.parent, (source.name,), part=source.name)
 
 
 #: Each repository: a file that only it has, and its programs.

@@ -296,6 +296,7 @@ def test_each_source_of_a_script_with_many_is_a_program(
     script.parent.mkdir(parents=True)
     script.write_text('lib = load(sources=["./mma/basic/a.cu", "./mma/swizzle/b.cu", "./bind.cc"])\n')
     (tmp_path / "kernels" / "notes-v1.cu").touch()
+    (tmp_path / "kernels" / "attn" / "alone.cu").write_text("int main() {}\n")
     name, one = "xlite-dev/LeetCUDA", "kernels/attn/attn.py"
     edits = [(name, "kernels/attn/*", r"=\[.*\]", '=["PART"]')]
     monkeypatch.setattr(corpus_programs, "read_edits", lambda: edits)
@@ -304,9 +305,10 @@ def test_each_source_of_a_script_with_many_is_a_program(
     assert [program.path for program in found] == [
         "kernels/attn/mma/basic/a.cu",
         "kernels/attn/mma/swizzle/b.cu",
+        "kernels/attn/alone.cu",
     ]
     assert found[1].script() == 'lib = load(sources=["mma/swizzle/b.cu"])\n'
-    assert [program.arguments for program in found] == [("--N", "64")] * 2
+    assert [program.arguments for program in found] == [("--N", "64"), ("--N", "64"), ()]
     assert found[0].digest() != found[1].digest()
 
 
