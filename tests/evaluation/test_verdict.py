@@ -148,7 +148,7 @@ def test_memory_that_the_stage_allocates_is_the_device_s(drop_stage) -> None:
   cudaMalloc(&mine, 4);
   cudaMemcpyAsync(mine, p.q, 4, cudaMemcpyDeviceToDevice, stream);
   if (*mine == 0)
-    throw std::runtime_error("q begins with 0");
+    fail("q", "it begins with 0");
   cudaFree(mine);
 """
     drop_stage("mine", changed(drop_stage.kernel, (LAUNCH, copy + LAUNCH)))
@@ -240,7 +240,7 @@ ZERO_COUNTERS = """  const int zero = 0;
         ("*reinterpret_cast<volatile int *>(8) = 1;", "SIGSEGV"),
         ("std::abort();", "SIGABRT"),
         ("throw std::bad_alloc();", "out of memory"),
-        ('throw std::out_of_range("by one");', "by one"),
+        ('fail("out of range", "by one");', "by one"),
         ("throw 7;", "no std::exception"),
     ],
     ids=["exit", "segv", "abort", "bad_alloc", "exception", "int"],
@@ -271,10 +271,10 @@ def test_what_a_stage_prints_does_not_soil_the_json(drop_stage, capfd) -> None:
 
 def test_a_failure_is_not_hidden_by_findings(drop_stage) -> None:
     """An exception is reported as such, not as outputs that were never written."""
-    throw = '  if (p.q_len > 0) throw std::runtime_error("no launch today");\n'
+    throw = '  if (p.q_len > 0) fail("mine", "no launch today");\n'
     drop_stage("mine", changed(drop_stage.kernel, (LAUNCH, throw + LAUNCH)))
     [finding] = check_stage("mine", [PROBLEM])
-    assert finding.message.partition("\n")[0] == "no launch today"
+    assert finding.message.partition("\n")[0] == "mine: no launch today"
 
 
 def workspace(first: str, last: str) -> tuple[tuple[str, str], ...]:

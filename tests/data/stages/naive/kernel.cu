@@ -1,6 +1,6 @@
 // Attention with one thread a query row and nothing in shared memory, as a student's first try might be.
 #include "ladder/attention.h"
-#include <stdexcept>
+#include "ladder/errors.h"
 
 namespace {
 constexpr int kHeadDim = 32;
@@ -34,8 +34,8 @@ __global__ void naive(ladder::AttentionProblem p) {
 
 void ladder::launch(const AttentionProblem &p, cudaStream_t stream) {
   if (p.dtype != DType::f32 || p.head_dim != kHeadDim)
-    throw std::invalid_argument("naive takes f32 and d = 32");
+    refuse("naive takes f32 and d = 32");
   naive<<<dim3((p.q_len + 63) / 64, p.batch * p.heads), 64, 0, stream>>>(p);
   if (const cudaError_t error = cudaGetLastError())
-    throw std::runtime_error(cudaGetErrorString(error));
+    fail("naive", cudaGetErrorString(error));
 }
