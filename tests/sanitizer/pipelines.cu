@@ -5,6 +5,7 @@
 #include "hopper.h"
 
 #include <cstdlib>
+#include <vector>
 
 namespace {
 

@@ -1,6 +1,8 @@
 // Host code, streams and events that look as if something were wrong with them, and are right.
 #include "corpus.h"
 
+#include <vector>
+
 namespace {
 
 struct Stream {

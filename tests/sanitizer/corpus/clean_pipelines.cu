@@ -8,6 +8,7 @@
 #include <cooperative_groups/scan.h>
 #include <cuda/barrier>
 #include <cuda/pipeline>
+#include <vector>
 
 #pragma nv_diag_suppress static_var_with_dynamic_init
 

@@ -3,6 +3,8 @@
 // clang-format off: a fault's mark stands on the line of the fault, however long
 #include "corpus.h"
 
+#include <vector>
+
 namespace {
 
 // --- memory of the host and the device ---------------------------------------------------------------------

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cuda_fp16.h>
 #include <mma.h>
+#include <vector>
 
 namespace {
 

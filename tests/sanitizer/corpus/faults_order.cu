@@ -4,6 +4,7 @@
 #include "corpus.h"
 
 #include <cstdint>
+#include <vector>
 
 namespace {
 
