@@ -2,6 +2,7 @@
 
 import functools
 import re
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -29,6 +30,14 @@ from corpus_runs import (
 from ladder.emulator import ADVICE, Finding, ProgramResult
 
 _REMARK = re.compile(r"remark\((\w+)\): (flag|order of additions)")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _endless_loops_end_soon() -> Iterator[None]:
+    """A sixteenth of the usual limit is enough for all cases that end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LADDER_WARP_INSTRUCTION_LIMIT", str(1 << 24))
+        yield
 
 
 @functools.cache
