@@ -7,12 +7,16 @@ from itertools import groupby, product
 from pathlib import Path
 
 import pytest
+from continued import continued_rungs
 
 from ladder.cli import main
 from ladder.stages import include_directory, root
 
 PROGRAM = Path(__file__).with_name("items.cu")
-ORDERED = ("v12_order", "v12b_counter", "v12c_end_aligned", "x2_window", "x3_sink", "x4_softcap")
+ORDERED = [
+    pytest.param(rung, marks=[pytest.mark.continued] if rung in continued_rungs() else [])
+    for rung in ("v12_order", "v12b_counter", "v12c_end_aligned", "x2_window", "x3_sink", "x4_softcap")
+]
 #: A mask of the rungs that take windows, beside False and True for is_causal.
 SLIDING = 2
 ROWS = 192  # of a tile of queries at d = 128
