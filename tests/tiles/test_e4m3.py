@@ -24,9 +24,42 @@ template <typename Tile> __device__ Tile &fill_tile(int at, const unsigned char 
 """
 
 
-def run(source: str, arguments: tuple[object, ...], smem_bytes: int) -> Launch:
+SIZES = (32, 64, 128, 256)
+PRODUCT = """
+template <int n, int k>
+__device__ void product(const unsigned char *a, const float *a_32, const unsigned char *b, float *out) {
+  const auto &a_smem = fill_tile<SharedTile<E4M3, 64, k>>(0, a, true);
+  const auto &b_smem = fill_tile<SharedTile<E4M3, n, k>>(sizeof a_smem, b, true);
+  const auto &b_placed = fill_tile<SharedTile<E4M3, n, k>>(sizeof a_smem + sizeof b_smem, b, false);
+  fence_async_proxy();
+  warpgroup::sync();
+  RegTile<float, 16, k> a_rmem;
+  warpgroup::load(a_rmem, GlobalMatrix<const float, k>{a_32, 64});
+  Fragments8<k> fragments;
+  copy(fragments, a_rmem);
+  RegTile<float, 16, n> sum;
+  warpgroup::mma_ABt(sum, a_smem, b_smem);
+  warpgroup::mma_ABt(sum, fragments, b_placed, sum);
+  warpgroup::mma_wait(sum);
+  warpgroup::store(GlobalMatrix<float, n>{out, 64}, sum);
+}
+"""
+#: All sizes in one source: the headers take longer to compile than a product.
+PRODUCTS = PRODUCT + "".join(
+    f"""
+    extern "C" __global__ void
+    k_{n}_{k}(const unsigned char *a, const float *a_32, const unsigned char *b, float *out) {{
+      product<{n}, {k}>(a, a_32, b, out);
+    }}
+    """
+    for n in SIZES
+    for k in SIZES
+)
+
+
+def run(source: str, kernel: str, arguments: tuple[object, ...], smem_bytes: int) -> Launch:
     module = Module(compile_ptx(PRELUDE + source, "sm_90a"), "sm_90a")
-    return module.launch("k", 1, 128, arguments, smem_bytes)
+    return module.launch(kernel, 1, 128, arguments, smem_bytes)
 
 
 def whole(*shape: int, seed: int) -> torch.Tensor:
@@ -38,32 +71,13 @@ def in_bytes(x: torch.Tensor) -> torch.Tensor:
     return x.to(torch.float8_e4m3fn).view(torch.uint8)
 
 
-@pytest.mark.parametrize("n", [32, 64, 128, 256])
-@pytest.mark.parametrize("k", [32, 64, 128, 256])
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("k", SIZES)
 def test_products(n: int, k: int) -> None:
     """Rows of 32, 64 and 128 bytes and two column blocks; the first factor in shared memory, in registers."""
-    source = f"""
-    extern "C" __global__ void
-    k(const unsigned char *a, const float *a_32, const unsigned char *b, float *out) {{
-      const auto &a_smem = fill_tile<SharedTile<E4M3, 64, {k}>>(0, a, true);
-      const auto &b_smem = fill_tile<SharedTile<E4M3, {n}, {k}>>(sizeof a_smem, b, true);
-      const auto &b_placed = fill_tile<SharedTile<E4M3, {n}, {k}>>(sizeof a_smem + sizeof b_smem, b, false);
-      fence_async_proxy();
-      warpgroup::sync();
-      RegTile<float, 16, {k}> a_rmem;
-      warpgroup::load(a_rmem, GlobalMatrix<const float, {k}>{{a_32, 64}});
-      Fragments8<{k}> fragments;
-      copy(fragments, a_rmem);
-      RegTile<float, 16, {n}> sum;
-      warpgroup::mma_ABt(sum, a_smem, b_smem);
-      warpgroup::mma_ABt(sum, fragments, b_placed, sum);
-      warpgroup::mma_wait(sum);
-      warpgroup::store(GlobalMatrix<float, {n}>{{out, 64}}, sum);
-    }}
-    """
     a, b = whole(64, k, seed=0), whole(n, k, seed=1)
     out = torch.full((64, n), torch.nan)
-    launch = run(source, (in_bytes(a), a, in_bytes(b), out), (64 + 2 * n) * k)
+    launch = run(PRODUCTS, f"k_{n}_{k}", (in_bytes(a), a, in_bytes(b), out), (64 + 2 * n) * k)
     assert torch.equal(out, 2 * a @ b.T)
     assert launch.totals()["wgmma_instructions"] == 2 * 4 * k // 32
 
@@ -86,6 +100,6 @@ def test_fragments_are_rounded_to_nearest_and_end_at_448() -> None:
     """
     x = torch.randn(64, 32, generator=torch.Generator().manual_seed(0)) * torch.logspace(-4, 4, 32)
     out = torch.full((64, 32), torch.nan)
-    run(source, (x, in_bytes(torch.eye(32)), out), 32 * 32)
+    run(source, "k", (x, in_bytes(torch.eye(32)), out), 32 * 32)
     assert torch.equal(out, x.clamp(-448, 448).to(torch.float8_e4m3fn).float())
     assert float(x.abs().max()) > 448

@@ -12,7 +12,7 @@ from ladder.stages import include_directory
 PROGRAM = Path(__file__).with_name("rings.cu")
 
 
-@pytest.mark.parametrize("check", [False, True], ids=["run", "checked"])
+@pytest.mark.parametrize("check", [pytest.param(False, marks=pytest.mark.full), True], ids=["run", "checked"])
 def test_tiles_go_through_a_ring(check: bool, capfd: pytest.CaptureFixture[str]) -> None:
     options = ["--check"] if check else []
     flags = f"--nvcc-flags=-I{include_directory()}"
