@@ -17,7 +17,7 @@ OptionValue = int | str | bool
 #: The virtual GPUs of the emulator.
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a")
 DEFAULT_ARCH = "sm_80"
-#: Of ladder/dispatch.h: which kernels are compiled.
+#: Of ladder/launch.h: which kernels are compiled.
 _HEAD_DIMS, _DTYPES = "LADDER_HEAD_DIMS", "LADDER_DTYPES"
 
 
@@ -123,7 +123,7 @@ class Stage:
 
     def narrowed(self, problems: Sequence[AnyProblem]) -> Stage:
         """The rung with options that compile only what these problems need, in a fraction of the time; see
-        ladder/dispatch.h. Raises :class:`UnsupportedProblem`.
+        ladder/launch.h. Raises :class:`UnsupportedProblem`.
         """
         needed = {name: (value,) for name, value in self.needed_options(problems).items()}
         return replace(self, options={**self.options, **needed})

@@ -4,7 +4,7 @@
 // queries: one kernel has a thread per key, which loops over the queries. dQ is a sum over keys: another
 // kernel has a thread per query, which loops over the keys. Slow, and exact enough for finite differences.
 #include "ladder/attention_backward.h"
-#include "ladder/dispatch.h"
+#include "ladder/launch.h"
 #include "pair.h"
 
 namespace {

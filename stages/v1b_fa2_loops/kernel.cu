@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "ladder/attention.h"
-#include "ladder/dispatch.h"
+#include "ladder/launch.h"
 
 namespace {
 

@@ -70,14 +70,14 @@ def verdict(name: str, capfd: pytest.CaptureFixture[str]) -> str:
 def test_a_header_of_ones_own_does_not_replace_the_project_s(start, capfd) -> None:
     """One with which the untouched gap would be right."""
     source = start(RUNG)
-    header = source.parent / "ladder" / "dispatch.h"
+    header = source.parent / "ladder" / "launch.h"
     header.parent.mkdir()
     header.write_text(
-        f'#pragma once\n#include "{INCLUDE}/ladder/dispatch.h"\n#define logf(x) (m_gmem[row] + logf(x))\n'
+        f'#pragma once\n#include "{INCLUDE}/ladder/launch.h"\n#define logf(x) (m_gmem[row] + logf(x))\n'
     )
     (source.parent / "notes.txt").write_text("mine")
     said = verdict(RUNG, capfd)
-    assert "not the exercise's, and not used: ladder/dispatch.h, notes.txt" in said
+    assert "not the exercise's, and not used: ladder/launch.h, notes.txt" in said
     assert "lse is wrong in 80 of 80 rows" in said
     # So it would be.
     assert main(["run", RUNG, "--problem", "1,2,40,50,32", "--backend", "emulator"]) == 0

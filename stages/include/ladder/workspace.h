@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ladder/dispatch.h"
+#include "ladder/launch.h"
 
 namespace ladder {
 
