@@ -22,6 +22,9 @@ from ladder.common import cache, files, processes
 from ladder.errors import BuildError
 
 _ATTEMPTS = 3
+#: The include guard of C++17's special mathematical functions. libstdc++'s <cmath> reads them with all that
+#: they are made of, a third of what the compilers read before a kernel. Other libraries do not know it.
+WITHOUT_SPECIAL_FUNCTIONS = "-D_GLIBCXX_BITS_SPECFUN_H"
 #: Environment variables that nvcc, g++ and the linker read; those of the second line through nvcc.profile.
 _HEEDED = (
     *("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS", "NVCC_CCBIN", "CUDA_HOME", "CUDA_PATH"),
@@ -110,9 +113,15 @@ def compile_source(
     nvcc: toolchain.Nvcc,
     more: Sequence[str] = (),
 ) -> list[Path]:
-    """Runs the compiler with ``more`` flags; returns the files that it reports as read."""
-    listing = ("-MD", "-MT", "object", "-MF", str(rule))
-    run(command, directory, name, "does not compile", (*listing, *more), rule.parent)
+    """Runs the compiler with ``more`` flags; returns the files that it reports as read.
+
+    A source that does not compile without the special functions, or without what they include, gets them.
+    """
+    listing = ("-MD", "-MT", "object", "-MF", str(rule), *more)
+    try:
+        run(command, directory, name, "", (*listing, WITHOUT_SPECIAL_FUNCTIONS), rule.parent)
+    except BuildError:
+        run(command, directory, name, "does not compile", listing, rule.parent)
     return dependencies_of(os.fsdecode(rule.read_bytes()), directory, nvcc)
 
 

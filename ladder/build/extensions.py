@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ladder.build import housekeeping, prebuilt, remarks, toolchain
 from ladder.build.compiling import (
+    WITHOUT_SPECIAL_FUNCTIONS,
     compile_source,
     compilers,
     finish,
@@ -238,7 +239,7 @@ def _compile_device(plan: _Plan, directory: Path, ptx: Path, host: HostPart) -> 
     flags = plan.target.kernel_flags(plan.flags)
     command = [str(plan.nvcc.path), *flags, "-ptx", str(plan.stage.kernel), "-o", str(ptx)]
     try:
-        run(command, directory, plan.stage.name, "does not compile", (), ptx.parent)
+        run(command, directory, plan.stage.name, "", (WITHOUT_SPECIAL_FUNCTIONS,), ptx.parent)
     except BuildError:  # its message is that of the whole compilation
         return None
     return host.put(directory, ptx)

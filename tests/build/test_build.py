@@ -308,6 +308,17 @@ def test_relative_paths_of_the_environment_begin_in_the_working_directory(hello,
     assert said == ["1", "2"]
 
 
+def test_special_functions_are_there_if_they_are_used(tmp_path):
+    """Without them sources compile in less time, so that is tried first."""
+    source = tmp_path / "zeta.cu"
+    source.write_text(
+        "#include <cmath>\n#include <cstdio>\n__global__ void kernel() {}\n"
+        'int main() { kernel<<<1, 1>>>(); std::printf("%.4f", std::riemann_zeta(2.0)); }\n'
+    )
+    program = build_program([source], TARGET)
+    assert subprocess.run([program], capture_output=True, text=True).stdout == "1.6449"
+
+
 def test_a_program_in_a_folder_of_any_name(hello, tmp_path):
     folder = tmp_path / "l'été (2) #1, ладья"
     folder.mkdir()
