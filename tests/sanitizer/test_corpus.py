@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from continued import FIRST, continued_rungs
 from corpus_runs import (
     CLEAN,
     CORPUS,
@@ -203,7 +204,14 @@ def test_two_writes_at_two_lines_and_one_line_through_two_helpers() -> None:
     assert by_helpers.advice == ADVICE[race.kind]
 
 
-@pytest.mark.parametrize("stage", sorted({mutant.stage for mutant in mutants()}))
+#: Rungs that others continue are left to whole runs, except the first ones.
+CHANGED = [
+    pytest.param(stage, marks=[pytest.mark.continued] if stage in continued_rungs() - FIRST else [])
+    for stage in sorted({mutant.stage for mutant in mutants()})
+]
+
+
+@pytest.mark.parametrize("stage", CHANGED)
 def test_a_rung_with_one_line_changed_is_caught(stage: str) -> None:
     program = build_corpus(rungs_source(stage))
     untouched = run_case(program, stage)
