@@ -1,6 +1,6 @@
 # Each target works on a fresh machine by itself; what is already done is not repeated.
 #   make compare   builds every rung, runs it, checks it and prints the table
-#   make test      all tests of the emulator, the harness and the rungs
+#   make test      tests of the emulator, the harness and the rungs; pytest also those of rungs that others continue
 #   make lint      ruff, mypy, clang-format
 #   make lab       the lessons in JupyterLab
 #   make lessons   runs the lessons and keeps their outputs
