@@ -57,7 +57,10 @@ from ladder.operations.base import torch_dtypes
 from ladder.stages import discover
 
 #: What is measured by default, beside the peers.
-RUNGS = ("v11b_store", "v12_order", *DENSE.values())
+RUNGS = (
+    *("v11b_store", "v12_order", *DENSE.values()),
+    *("b5_early_dv", "b5b_store_warps", "b5c_80_queries", "b5d_loads_ahead"),
+)
 BURST_MS = 50.0
 SINGLES = 4  # per round
 FLUSHED_BYTES = 256 << 20

@@ -128,14 +128,14 @@ def token_speeds() -> str:
 
 
 def peer_speeds(name: str) -> str:
-    """A pass of the fastest rungs and of other implementations: TFLOP/s in bursts and of single launches, and
-    the last rung's multiples of the fastest of the others.
+    """A pass of the fastest rungs and of other implementations: TFLOP/s in bursts and of single launches, and the
+    multiples of the fastest of the others that the last rung has which takes the problem.
     """
     measured = pd.read_csv(H100 / "peers.csv")
     measured = measured[measured["pass"] == name]
     stages = {stage.name for stage in discover()}
     contenders = [*measured.contender.unique()]
-    last = [contender for contender in contenders if contender in stages][-1]
+    rungs = [contender for contender in contenders if contender in stages]
     others = [contender for contender in contenders if contender not in stages]
     rows = []
     shape = ["B", "H", "Hkv", "N", "d", "dtype", "causal"]
@@ -144,34 +144,35 @@ def peer_speeds(name: str) -> str:
         heads = f"{h}/{kv}" if h != kv else f"{h}"
         cells = [
             "/".join(f"{speed:.0f}" for speed in speeds.loc[one]) if one in speeds.index else ""
-            for one in contenders
+            for one in [*rungs, *others]
         ]
+        last = [rung for rung in rungs if rung in speeds.index][-1]
         best = speeds.loc[last] / speeds.reindex(others).max()
         problem = f"{dtype} B{b} H{heads} N{n} d{d}{' causal' if causal else ''}"
         rows.append([problem, *cells, "/".join(f"{ratio:.2f}" for ratio in best)])
-    shown = [f"`{one}`" if one in stages else one for one in contenders]
-    return markdown(["", *shown, f"`{last}` / best peer"], rows)
+    shown = [*(f"`{rung}`" for rung in rungs), *others]
+    return markdown(["", *shown, "last rung / best peer"], rows)
 
 
-def backward_parts(*, of_b5: bool) -> str:
-    """The rungs from b5 on with their variants, or b4g_wide_adds and all others: multiples of b4g_wide_adds in the
-    same run, medians over the runs and problems of each head dimension, with the least and the most.
+def backward_parts(base: str, *, of_b5: bool) -> str:
+    """Kernels of gradients, the rungs from b5 on with their variants or all others, as multiples of ``base`` in the
+    same run: medians over the runs and problems of each head dimension, with the least and the most.
     """
     keys = ["run", "B", "H", "Hkv", "N", "d", "causal"]
     measured = pd.read_csv(H100 / "backward_parts.csv").set_index(keys)
     by = {name: rows.tflops_single for name, rows in measured.groupby("contender", sort=False)}
-    b4g = by.pop("b4g_wide_adds")
-    shown = [
-        name for name in by if name.startswith("b5") == of_b5 or (of_b5 and "FlashAttention-3, x" in name)
-    ]
+    peers = [name for name in by if name.startswith(("FlashAttention", "torch"))]
+    compared = [name for name in by if name.startswith("b5") == of_b5 or name == "b4g_wide_adds"]
     rows = []
-    for name in shown:
-        ratios = (by[name] / b4g).dropna().groupby(level="d")
+    for name in dict.fromkeys([*compared, *peers]):
+        ratios = (by[name] / by[base]).dropna().groupby(level="d")
         spans = {d: f"{of_d.median():.2f} ({of_d.min():.2f} to {of_d.max():.2f})" for d, of_d in ratios}
-        rows.append(
-            (spans.get(128, ""), spans.get(64, ""), f"`{name}`" if re.fullmatch(r"b\w+", name) else name)
-        )
+        shown = f"`{name}`" if re.fullmatch(r"b\w+", name) else name
+        if name != base and spans:
+            rows.append((spans.get(128, ""), spans.get(64, ""), shown))
     ordered = [(name, of_64, of_128) for of_128, of_64, name in sorted(rows, reverse=True)]
+    if not any(of_64 for _, of_64, _ in ordered):
+        return markdown(["", "d = 128"], [(name, of_128) for name, _, of_128 in ordered])
     return markdown(["", "d = 64", "d = 128"], ordered)
 
 

@@ -17,7 +17,7 @@ HEAD_DIMS = (64, 128, 256)
 WINDOW = (9, 0)
 LENGTHS = {"q_lens": (100,), "kv_lens": (100,)}
 #: By head dimension.
-DENSE_GRADIENTS = {64: "b4g_wide_adds", 128: "b5b_store_warps"}
+DENSE_GRADIENTS = {64: "b4g_wide_adds", 128: "b5d_loads_ahead"}
 #: What a problem of attention has, the rung of the forward pass, and the one of the gradients.
 ATTENTION: tuple[tuple[dict[str, Any], str, str], ...] = (
     ({}, "v12c_end_aligned", "dense"),

@@ -38,13 +38,10 @@ __device__ inline void load_16x16(uint32_t (&pairs)[4], const S &src, int i, int
 template <Layout kLayout, InSharedMemory D>
 __device__ inline void store_16x16(D &dst, const uint32_t (&pairs)[4], int i, int j) {
   char *row_smem = row_address<kLayout, Quarters::by_span>(dst, i, j);
-  if constexpr (kLayout == Layout::row) {
+  if constexpr (kLayout == Layout::row)
     ptx::stmatrix_x4(row_smem, pairs);
-  } else {
-    const uint32_t rows[4] = {ptx::movmatrix_trans(pairs[0]), ptx::movmatrix_trans(pairs[1]),
-                              ptx::movmatrix_trans(pairs[2]), ptx::movmatrix_trans(pairs[3])};
-    ptx::stmatrix_x4(row_smem, rows);
-  }
+  else
+    ptx::stmatrix_x4_trans(row_smem, pairs);
 }
 
 template <RegisterTile R, InSharedMemory S> __device__ constexpr bool require_part() {

@@ -89,6 +89,20 @@ __device__ inline uint32_t movmatrix_trans(uint32_t tile) {
   return transposed;
 }
 
+/// Stores four 8x8 tiles transposed: lanes 8i..8i+7 give the addresses of the columns of tile i.
+__device__ inline void stmatrix_x4_trans(void *column_smem, const uint32_t (&tiles)[4]) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                   shared_address(column_smem)),
+               "r"(tiles[0]), "r"(tiles[1]), "r"(tiles[2]), "r"(tiles[3])
+               : "memory");
+#else
+  const uint32_t transposed[4] = {movmatrix_trans(tiles[0]), movmatrix_trans(tiles[1]),
+                                  movmatrix_trans(tiles[2]), movmatrix_trans(tiles[3])};
+  stmatrix_x4(column_smem, transposed);
+#endif
+}
+
 /// Issues a copy of 16 bytes from global to shared memory, bypassing the registers, or of 16 zero bytes if
 /// not valid; both addresses are multiples of 16.
 __device__ inline void copy_async_16(void *smem, const void *gmem, bool valid) {

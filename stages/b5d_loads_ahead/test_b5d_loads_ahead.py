@@ -1,0 +1,58 @@
+"""b5d's claims: lse and delta are loaded before the products under which they are needed, and no count changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ladder.evaluation import Evaluation
+from ladder.operations import BackwardProblem
+
+RunStage = Callable[..., Evaluation]
+
+PROBLEM = BackwardProblem(1, 2, 320, 200, 128)
+COUNTS = (
+    "wgmma_instructions",
+    "wavefronts_gmma",
+    "wavefronts_ld",
+    "wavefronts_st",
+    "tma_load_instructions",
+    "tma_store_instructions",
+    "global_sectors_ld",
+    "global_sectors_st",
+    "conflicts",
+)
+
+
+def loads_after_a_product(result: Evaluation) -> int:
+    """The loads of shared memory between a wait for S or dP, while another product is in flight, and the next
+    product or wait, in the kernel of the gradients.
+    """
+    [launch] = [one for one in result.execution.launches if "differentiate" in one.kernel]
+    found, is_counted = 0, False
+    for instruction in launch.instructions()["ptx"]:
+        if instruction.startswith("wgmma."):
+            is_counted = instruction.startswith("wgmma.wait_group") and instruction.rstrip(";").endswith(" 1")
+        elif is_counted and instruction.startswith("ld.shared"):
+            found += 1
+    return found
+
+
+def test_loads_stand_before_products(run_stage: RunStage) -> None:
+    """A load has two values. Of b5c's, 6 in the loop are lse of 48 queries, and 10 are delta of 80, in the loop
+    and behind it. b5d loads lse of the other 32 queries there: 4, for the exponentials under the next product.
+    """
+    before, now = (run_stage(stage, PROBLEM) for stage in ("b5c_80_queries", "b5d_loads_ahead"))
+    assert (loads_after_a_product(before), loads_after_a_product(now)) == (26, 4)
+
+
+def test_the_same_counts(run_stage: RunStage) -> None:
+    before, now = (run_stage(stage, PROBLEM).row for stage in ("b5c_80_queries", "b5d_loads_ahead"))
+    assert {name: now[name] for name in COUNTS} == {name: before[name] for name in COUNTS}
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_lse_of_both_parts(run_stage: RunStage, steps: int) -> None:
+    """The parts are 48 and 32 queries of a tile."""
+    run_stage("b5d_loads_ahead", BackwardProblem(1, 1, 80 * steps - 31, 70, 128, inputs="large"))
