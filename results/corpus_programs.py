@@ -190,7 +190,9 @@ def _samples(checkout: Checkout) -> Iterator[Program]:
         added = re.search(r"add_executable\(\s*\S+([^)]*)\)", text)
         sources = tuple(w for w in added[1].split() if w.endswith(_SOURCES)) if added else ()
         libraries = re.findall(r"CUDA::(\w+)", text)
-        flags = [f"-I{checkout.folder / 'Common'}", "--extended-lambda"]
+        included = re.findall(r"target_include_directories\(\s*\S+\s+\w+([^)]*)\)", text)
+        own = [folder / word for words in included for word in words.split() if (folder / word).is_dir()]
+        flags = [f"-I{path}" for path in (checkout.folder / "Common", *own)] + ["--extended-lambda"]
         flags += [f"-l{name}" for name in libraries if name not in ("cudart", "cuda_driver")]
         flags += ["-Xcompiler=-fopenmp"] if "OpenMP::" in text else []
         # All samples ask for separable compilation; these launch kernels from kernels, which needs it.

@@ -176,6 +176,8 @@ def unbuilt(error: BuildError) -> tuple[str, str]:
         return "refused", found[1]
     if found := re.search(r"fatal error: ([\w./+-]+): No such file", text):
         return "missing", found[1]
+    if re.search(r"undefined reference to [`'‘](?:gl[A-Z]|glut|glew)", text):
+        return "missing", "OpenGL"
     if found := re.search(r"cannot find -l(\w+)", text):
         return "missing", f"library {found[1]}"
     lines = [line for line in text.splitlines() if re.search(r"error|undefined|-rdc", line)]

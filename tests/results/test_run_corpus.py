@@ -117,6 +117,7 @@ def test_files_that_a_checkout_lacks_are_found_by_the_arguments(tmp_path: Path) 
         ),
         ("main.cu does not compile:\nx.h:3: fatal error: mpi.h: No such file", ("missing", "mpi.h")),
         ("main.cu does not link:\n/usr/bin/ld: cannot find -lgdal", ("missing", "library gdal")),
+        ("main.cu does not link:\nmain.cpp: undefined reference to `glutMainLoop'", ("missing", "OpenGL")),
         (
             "main.cu does not compile:\nmain.cu(3): error: no instance of f",
             ("refused", "main.cu(3): error: no instance of f"),
@@ -146,16 +147,18 @@ def test_a_makefile_s_commands_become_a_program(tmp_path: Path) -> None:
 
 def test_a_sample_s_cmake_file_becomes_a_program(tmp_path: Path) -> None:
     folder = tmp_path / "Samples" / "0_Introduction" / "one"
-    folder.mkdir(parents=True)
+    (folder / "inc").mkdir(parents=True)
     (folder / "CMakeLists.txt").write_text(
         "add_executable(one one.cu two.cpp)\n"
         "target_link_libraries(one PUBLIC CUDA::cudart CUDA::cublas OpenMP::OpenMP_CXX)\n"
         "target_compile_features(one PRIVATE cxx_std_17 cuda_std_17)\n"
+        "target_include_directories(one PRIVATE\n    inc\n    ${CUDAToolkit_INCLUDE_DIRS}\n)\n"
     )
     checkout = corpus_programs.open_checkout(f"{tmp_path}@abc")
     (program,) = corpus_programs.programs(checkout)
     assert program.sources == ("one.cu", "two.cpp")
-    assert program.flags[1:] == ("--extended-lambda", "-lcublas", "-Xcompiler=-fopenmp", "-std=c++17")
+    own = f"-I{folder / 'inc'}"
+    assert program.flags[1:] == (own, "--extended-lambda", "-lcublas", "-Xcompiler=-fopenmp", "-std=c++17")
 
 
 def test_the_listed_arguments_are_of_programs_once() -> None:
