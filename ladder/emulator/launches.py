@@ -109,8 +109,8 @@ _TOTALS, _COLUMNS, _BY_INSTRUCTION = (
 class Launch:
     """One kernel launch and its counts.
 
-    Of :meth:`Module.launch`, ``findings`` is what the sanitizer found with ``check``, and ``children`` are the
-    launches by the kernel's threads and by theirs, in the order in which they ran.
+    Of :meth:`Module.launch`, ``findings`` is what the sanitizer found with ``check``, and ``children`` are
+    the launches by the kernel's threads and by theirs, in the order in which they ran.
     """
 
     findings: Sequence[Finding] = ()

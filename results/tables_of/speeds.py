@@ -128,8 +128,8 @@ def token_speeds() -> str:
 
 
 def peer_speeds(name: str) -> str:
-    """A pass of the fastest rungs and of other implementations: TFLOP/s in bursts and of single launches, and the
-    multiples of the fastest of the others that the last rung has which takes the problem.
+    """A pass of the fastest rungs and of other implementations: TFLOP/s in bursts and of single launches, and
+    the multiples of the fastest of the others that the last rung has which takes the problem.
     """
     measured = pd.read_csv(H100 / "peers.csv")
     measured = measured[measured["pass"] == name]
@@ -155,8 +155,8 @@ def peer_speeds(name: str) -> str:
 
 
 def backward_parts(base: str, *, of_b5: bool) -> str:
-    """Kernels of gradients, the rungs from b5 on with their variants or all others, as multiples of ``base`` in the
-    same run: medians over the runs and problems of each head dimension, with the least and the most.
+    """Kernels of gradients, the rungs from b5 on with their variants or all others, as multiples of ``base``
+    in the same run: medians over the runs and problems of each head dimension, with the least and the most.
     """
     keys = ["run", "B", "H", "Hkv", "N", "d", "causal"]
     measured = pd.read_csv(H100 / "backward_parts.csv").set_index(keys)

@@ -1,8 +1,8 @@
 // b5_early_dv: dV is issued together with dP, so the tensor cores compute it while dS is computed.
 //
 // P^T is rounded to 16 bits before dP is issued, once for dV and for dS. So dP^T takes the registers of S^T,
-// and dV is in flight while dS is computed. Q has one buffer more than dO: it is released when dK of its step is
-// complete, at the end of the next step. d = 128 alone: at d = 64 drafts were slower.
+// and dV is in flight while dS is computed. Q has one buffer more than dO: it is released when dK of its step
+// is complete, at the end of the next step. d = 128 alone: at d = 64 drafts were slower.
 #include <cmath>
 
 #include "ladder/backward_rows.h"

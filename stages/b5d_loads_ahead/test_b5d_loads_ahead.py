@@ -1,4 +1,4 @@
-"""b5d's claims: lse and delta are loaded before the products under which they are needed, and no count changes."""
+"""b5d's claims: lse and delta are loaded before products are issued, and no count changes."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def loads_after_a_product(result: Evaluation) -> int:
 
 
 def test_loads_stand_before_products(run_stage: RunStage) -> None:
-    """A load has two values. b5c loads lse of 48 queries there, 6, and delta of 80, 10 in the loop and 10 behind
-    it. b5d loads lse of the 48 queries of the next step, before S, and of the other 32 of this one, 4.
+    """A load has two values. b5c loads lse of 48 queries there, 6, and delta of 80, 10 in the loop and 10
+    behind it. b5d loads lse of the 48 queries of the next step, before S, and of the other 32 of this one.
     """
     before, now = (run_stage(stage, PROBLEM) for stage in ("b5c_80_queries", "b5d_loads_ahead"))
     assert (loads_after_a_product(before), loads_after_a_product(now)) == (26, 10)

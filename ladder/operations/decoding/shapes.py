@@ -173,7 +173,7 @@ def page_boundaries(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Dec
 
 
 def window_boundaries(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[DecodingProblem]:
-    """The edges as lengths; windows that leave whole tiles and splits, or not, with sinks, too; and sinks alone."""
+    """The edges as lengths; windows that leave whole tiles and splits, or not, some with sinks; no keys."""
     turns = itertools.cycle(dtypes)
     edges = DecodingProblem(len(_EDGES), 2, 3, max(_EDGES), head_dims[0], 1, lengths=_EDGES, is_causal=True)
     many = DecodingProblem(1, 2, 2, 1300, head_dims[0], is_causal=True, page_size=16)
