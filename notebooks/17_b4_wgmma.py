@@ -162,7 +162,7 @@ lessons.source("b5_early_dv", "__device__ void compute_ds() {", "store(smem.ds[t
 # %% [markdown]
 # ## b5b: store warps
 #
-# A warp's eight `red` take 580 to 730 clocks of b4g's step, and dP is issued after them. In b5b a consumer stores its
+# A warp's eight `red` take 510 to 940 clocks of b4g's step, and dP is issued after them. In b5b a consumer stores its
 # part of dQ to shared memory and issues dP. Two warps of the producer's warpgroup, one per consumer, issue the
 # additions by TMA: one `cp.reduce.async.bulk` adds 16 KB. The store warp then waits until TMA has read the buffer. The
 # consumer continues meanwhile, and needs the buffer again only in the next step:
@@ -188,8 +188,8 @@ table[["wgmma_instructions", "wavefronts_gmma", "wavefronts_st", "tma_store_inst
 # ## b5c: 80 queries
 #
 # Shared memory limits b5b. A step takes 3,200 wavefronts, and the tensor cores need 2,560 clocks for it. Of these
-# wavefronts, 512 read K and V for S and dP, and they are the same in every step. b5c has 80 queries per step instead of
-# 64, so K and V are read less often. But a product of `wgmma` has 64 rows, and 80 is no multiple of that. So dQ is
+# wavefronts, 768 read K and V, for S, dP and dQ, and they are the same in every step. b5c has 80 queries per step
+# instead of 64, so K and V are read less often. But a product of `wgmma` has 64 rows, and 80 is no multiple of that. So dQ is
 # transposed: 64 rows are a part of d, and the 80 queries are columns.
 
 # %%
@@ -207,8 +207,8 @@ for rung in rungs:
 #
 # ## b5d: loads ahead
 #
-# A warp subtracts lse from S after the wait for S. If it also loads lse there, it waits twice. b5d loads lse and delta
-# before it issues the products. The counts stay the same.
+# A warp subtracts lse from S after the wait for S. If it also loads lse there, it waits twice. b5d loads lse before it
+# issues S, and delta before dP. The counts stay the same.
 
 # %%
 lessons.source("b5d_loads_ahead", "__device__ void issue_s() {", "smem.q[q_turn.buffer]);")

@@ -129,7 +129,7 @@ def token_speeds() -> str:
 
 def peer_speeds(name: str) -> str:
     """A pass of the fastest rungs and of other implementations: TFLOP/s in bursts and of single launches, and
-    the multiples of the fastest of the others that the last rung has which takes the problem.
+    the speed of the last rung that takes the problem as a multiple of the fastest other implementation's.
     """
     measured = pd.read_csv(H100 / "peers.csv")
     measured = measured[measured["pass"] == name]

@@ -1,7 +1,7 @@
 // b5c_80_queries: 80 queries per step, and dQ transposed.
 //
-// S^T and dP^T of 64 keys read K or V once per 80 queries instead of 64. dQ^T = K^T dS^T, 64 of d = 128 per
-// consumer, because 80 is no multiple of wgmma's 64 rows. dS lies in shared memory as queries x keys.
+// K and V are read once per 80 queries instead of 64. A consumer computes 64 of the d = 128 rows of
+// dQ^T = K^T dS^T, because 80 is no multiple of wgmma's 64 rows. dS lies in shared memory as queries x keys.
 //
 // dK is issued before dQ, and both run under the exponentials: dK under those of the first 48 queries, dQ
 // under those of the last 32. So dS^T in 16 bits and dQ^T are never in registers together.
@@ -48,7 +48,7 @@ template <typename T, int d> struct Arrangement {
 
   using KTile = SharedTile<T, keys, d>;
   using QTile = SharedTile<T, queries, d>;
-  /// The tiles take 224 of 227 KB, so all barriers follow them. A Ring's are padded to 1 KB.
+  /// The tiles take 224 of 227 KB, so all barriers follow them. A Ring's would be padded to 1 KB.
   struct Shared {
     alignas(1024) KTile k, v;
     alignas(1024) QTile q[kBuffers], d_o[kBuffers];
@@ -145,7 +145,7 @@ __device__ void produce(typename A::Shared &smem, const typename A::Maps &maps,
   }
 }
 
-/// 0, computed from all values of a tile, none of which is negative.
+/// 0, computed from the signs of a tile's exponentials. The sign of a NaN is 0, too: ex2 returns 0x7fffffff.
 template <RegisterTile S> __device__ inline uint32_t zero_of(const S &src) {
   uint32_t bits = 0;
 #pragma unroll
@@ -246,7 +246,7 @@ template <typename T, int d, typename A> struct Consumer {
     return zero_of(columns<A::first_queries>(s, 0));
   }
 
-  /// The others.
+  /// The last queries of the tile.
   __device__ void compute_last_p(int tile_query) {
     compute_p<A::last_queries>(tile_query, A::first_queries);
     // Here, because ptxas would move the exponentials past later waits:

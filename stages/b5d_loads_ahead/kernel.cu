@@ -1,7 +1,7 @@
-// b5d_loads_ahead: lse and delta are in registers before the products under which they are needed are issued.
+// b5d_loads_ahead: lse and delta are loaded before S and dP, from which they are subtracted, are issued.
 //
-// A load after the wait for a product takes the time of a load, in which the warp computes nothing. Under the
-// product it takes none.
+// If they were loaded after the wait for the product, the warp would compute nothing until the loads end. Now
+// the loads run under the product.
 #include <cmath>
 
 #include "ladder/backward_rows.h"
@@ -45,7 +45,7 @@ template <typename T, int d> struct Arrangement {
 
   using KTile = SharedTile<T, keys, d>;
   using QTile = SharedTile<T, queries, d>;
-  /// The tiles take 224 of 227 KB, so all barriers follow them. A Ring's are padded to 1 KB.
+  /// The tiles take 224 of 227 KB, so all barriers follow them. A Ring's would be padded to 1 KB.
   struct Shared {
     alignas(1024) KTile k, v;
     alignas(1024) QTile q[kBuffers], d_o[kBuffers];
@@ -142,7 +142,7 @@ __device__ void produce(typename A::Shared &smem, const typename A::Maps &maps,
   }
 }
 
-/// 0, computed from all values of a tile, none of which is negative.
+/// 0, computed from the signs of a tile's exponentials. The sign of a NaN is 0, too: ex2 returns 0x7fffffff.
 template <RegisterTile S> __device__ inline uint32_t zero_of(const S &src) {
   uint32_t bits = 0;
 #pragma unroll
@@ -246,7 +246,7 @@ template <typename T, int d, typename A> struct Consumer {
     return zero_of(x);
   }
 
-  /// The others.
+  /// The last queries of the tile.
   __device__ void compute_last_p(int tile_query) {
     compute_p(columns<A::last_queries>(s, A::first_queries), last_lse, tile_query + A::first_queries);
     // Here, because ptxas would move the exponentials past later waits:
