@@ -79,6 +79,8 @@ TILES = {
     "b4f_halves": WARPGROUPS_WITH_KEYS,
     "b5_early_dv": {128: (64, 128)},
     "b5b_store_warps": {128: (64, 128)},
+    "b5c_80_queries": {128: (80, 128)},
+    "b5d_loads_ahead": {128: (80, 128)},
     "h1_silu": {64: (128, 32)},
     "h2_masks": {64: (128, 32)},
     "h3_rab": {64: (128, 32)},
