@@ -45,6 +45,7 @@ void forget(unsigned long long handle, bool existed) {
   descriptions.live.erase(handle);
 }
 
+/// Each access is checked, so the image may be larger than the memory: the runtime accepts that.
 Image place(Image image, const void *pointer, std::size_t bytes) {
   constexpr std::uint64_t kAlignment = 512, kPitchAlignment = 32; // as in the device's properties
   image.base = reinterpret_cast<std::uint64_t>(pointer);
@@ -53,8 +54,8 @@ Image place(Image image, const void *pointer, std::size_t bytes) {
           "a texture's memory must be aligned to 512 bytes (textureAlignment)");
   require(image.dimensions == 1 || image.pitch % kPitchAlignment == 0, cudaErrorInvalidValue,
           "a texture's pitch must be a multiple of 32 bytes (texturePitchAlignment)");
-  require(Device::instance().memory().find(image.base, bytes), cudaErrorInvalidValue,
-          "a texture of device memory that is not allocated, or is too small");
+  require(Device::instance().memory().find(image.base, 1), cudaErrorInvalidValue,
+          "a texture of device memory that is not allocated");
   return image;
 }
 

@@ -128,6 +128,13 @@ void linear_memory() {
   EXPECT(0, 1);
   CUDA(cudaDestroyTextureObject(texture));
 
+  // Larger than its memory, within which it is used.
+  resource.res.linear.sizeInBytes = 64;
+  texture = texture_of(resource, settings(cudaFilterModePoint));
+  fetch_1d<float><<<1, 32>>>(texture, 6, 2);
+  EXPECT(7, 8);
+  CUDA(cudaDestroyTextureObject(texture));
+
   // Bytes as fractions, in four channels.
   const unsigned char bytes[] = {0, 51, 102, 255, 255, 0, 0, 0};
   CUDA(cudaMemcpy(data, bytes, sizeof bytes, cudaMemcpyHostToDevice));
