@@ -202,8 +202,8 @@ for rung in rungs:
     print(f"{rung}: {table.loc[rung, 'wavefronts_gmma'] / 320:.1f} wavefronts of operands per query")
 
 # %% [markdown]
-# A tile of S and a tile of dQ are now 40 registers each. So dK is issued first, under the exponentials of 48 queries.
-# It frees the registers of dS, and dQ is issued under the exponentials of the other 32.
+# A tile of S and a tile of dQ now take 40 registers per thread each. So dK is issued first, under the exponentials of
+# 48 queries. It frees the registers of dS, and dQ is issued under the exponentials of the other 32.
 #
 # ## b5d: loads ahead
 #

@@ -56,7 +56,7 @@ template <typename T, int d> struct Arrangement {
     SharedFragments<16, queries> dq[consumers][warpgroup::warps]; // dQ^T
     SharedVec<float, queries> lse[kBuffers], delta[kBuffers];
     Barrier kv_full, q_full[kBuffers], q_empty[kBuffers], d_o_full[kBuffers], d_o_empty[kBuffers];
-    Barrier ds_full[kBuffers], ds_empty[kBuffers];
+    Barrier ds_full[kBuffers], ds_empty[kBuffers]; // a wait for ds_empty always succeeds at once (README)
     Barrier dq_full[consumers], dq_empty[consumers];
   };
   struct Maps {
@@ -168,7 +168,7 @@ template <typename T, int d, typename A> struct Consumer {
   RegTile<T, 16, A::queries> p_16, p_for_ds, ds_16;
   RegTile<float, 16, d> dv, dk;
   RegTile<float, 16, A::queries> dq; // dQ^T
-  Turn<kBuffers> q_turn, turn;       // of Q and of dO
+  Turn<kBuffers> q_turn, turn;       // of Q and of dO: equal, but b5d is slower with one variable (README)
   Turn<kBuffers> ds_turn;            // of the last dS that was stored, until dQ is complete
 
   __device__ void run(const typename A::Maps &maps) {

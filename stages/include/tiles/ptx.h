@@ -89,7 +89,7 @@ __device__ inline uint32_t movmatrix_trans(uint32_t tile) {
   return transposed;
 }
 
-/// Stores four 8x8 tiles transposed: lanes 8i..8i+7 give the addresses of the columns of tile i.
+/// As stmatrix_x4, but transposed: lanes 8i..8i+7 give the addresses of the columns of tile i.
 __device__ inline void stmatrix_x4_trans(void *column_smem, const uint32_t (&tiles)[4]) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
