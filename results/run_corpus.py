@@ -209,7 +209,8 @@ class Runner:
             if not program.is_script:
                 self._build(program)
         except BuildError as error:
-            result.outcome, result.detail = unbuilt(error)
+            result.outcome, detail = unbuilt(error)
+            result.detail = detail.replace(f"{program.checkout.folder}/", "")
             return result
         except LadderError as error:
             result.outcome, result.detail = "missing", error.message

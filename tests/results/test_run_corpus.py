@@ -198,6 +198,13 @@ def options(checkout: Path, **others: object) -> argparse.Namespace:
     return argparse.Namespace(**given | {"out": checkout / "table.csv"} | others)
 
 
+def test_an_error_of_a_build_names_the_file_in_its_checkout(checkout: Path) -> None:
+    (checkout / "src" / "twice-cuda" / "main.cu").write_text("int main() { return lacking; }\n")
+    run_corpus.run(options(checkout))
+    (row,) = run_corpus.read(checkout / "table.csv").values()
+    assert (row.outcome, row.detail[:34]) == ("refused", "src/twice-cuda/main.cu(1): error: ")
+
+
 def test_a_program_is_run_once_until_it_changes(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_corpus.run(options(checkout))
     (row,) = run_corpus.read(checkout / "table.csv").values()
