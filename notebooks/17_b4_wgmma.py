@@ -189,8 +189,8 @@ table[["wgmma_instructions", "wavefronts_gmma", "wavefronts_st", "tma_store_inst
 #
 # Shared memory limits b5b. A step takes 3,200 wavefronts, and the tensor cores need 2,560 clocks for it. Of these
 # wavefronts, 768 read K and V, for S, dP and dQ, and they are the same in every step. b5c has 80 queries per step
-# instead of 64, so K and V are read less often. But a product of `wgmma` has 64 rows, and 80 is no multiple of that. So dQ is
-# transposed: 64 rows are a part of d, and the 80 queries are columns.
+# instead of 64, so K and V are read less often. But a product of `wgmma` has 64 rows, and 80 is no multiple of that. So
+# dQ is transposed: 64 rows are a part of d, and the 80 queries are columns.
 
 # %%
 lessons.source("b5c_80_queries", "__device__ void issue_dq() {", "smem.ds[ds_turn.buffer]);")
