@@ -27,8 +27,8 @@ LONGER = {
     "b4b_tma": (90, "the library's mbarriers, rings and TMA loads arrive, as in v8"),
     "b5c_80_queries": (
         150,
-        "dQ is transposed in the products, in shared memory and in the kernel that rounds it; and tiles that leave "
-        "no room for the rings' padding have barriers of their own",
+        "dQ is transposed in the products, in shared memory and in the kernel that rounds it; and tiles that "
+        "leave no room for the rings' padding have barriers of their own",
     ),
     "x1_varlen": (
         90,
