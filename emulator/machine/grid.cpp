@@ -158,6 +158,7 @@ private:
   struct Resident {
     std::uint64_t index;
     std::unique_ptr<Cluster> cluster;
+    std::uint64_t waits_since = kRuns; ///< the launch's progress when it last waited
   };
 
   /// Lets each block in progress run once, on this thread. Returns whether one has done more than poll.
@@ -207,7 +208,7 @@ private:
           }
           const std::uint64_t index = next_.fetch_add(1);
           if (index < total_ && index <= faulted_.load())
-            resident.push_front({index, make_cluster(index, counters, worker == 0)});
+            resident.push_front({.index = index, .cluster = make_cluster(index, counters, worker == 0)});
           else if (resident.empty())
             return;
         }
@@ -221,17 +222,24 @@ private:
           if (state == Block::State::finished) {
             ++finished_;
           } else if (state == Block::State::interrupted) {
+            current.waits_since = kRuns;
             start_one = current.index % 2 == 1 && resident.size() + 1 < room_;
             resident.push_front(std::move(current));
           } else if (state == Block::State::gave_way) {
+            current.waits_since = kRuns;
             resident.push_back(std::move(current));
           } else {
             if (faulted_.load() != kNoFault || lost_a_block_)
               continue; // it may be waiting for the block that faulted
             start_one = resident.size() + 1 < limit_;
+            current.waits_since = launch_.progress.load();
             resident.push_back(std::move(current));
-            if (launch_.observer && resident.size() == room_ && next_.load() < total_)
-              report_waiting(resident.back().cluster->block(0));
+            if (launch_.observer && resident.size() == room_ && next_.load() < total_) {
+              if (all_wait(resident))
+                report_waiting(resident.back().cluster->block(0));
+              else
+                start_one = false; // one of them may still let the others go on
+            }
             if (only_polls(worker, idle, resident.size())) {
               if (patience_ == Patience::endless_loop)
                 throw resident.back().cluster->block(0).endless_wait();
@@ -249,6 +257,13 @@ private:
       other_error_ = std::current_exception();
       launch_.stop = true;
     }
+  }
+
+  /// Whether each of the blocks has waited since any of them last did more than poll.
+  bool all_wait(const std::deque<Resident> &resident) const {
+    return std::ranges::all_of(resident, [progress = launch_.progress.load()](const Resident &one) {
+      return one.waits_since == progress;
+    });
   }
 
   /// All blocks that fit on the GPU wait for blocks that do not fit.
@@ -312,7 +327,7 @@ private:
       launch_.stop = true;
   }
 
-  static constexpr std::uint64_t kNoFault = std::numeric_limits<std::uint64_t>::max();
+  static constexpr std::uint64_t kNoFault = std::numeric_limits<std::uint64_t>::max(), kRuns = kNoFault;
 
   LaunchContext &launch_;
   const LaunchOptions options_;
