@@ -22,12 +22,14 @@ from ladder.common import files
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "evaluation"))
 from test_wrong_rungs import WrongRung, wrong_rungs
 
+ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = ("name", "stage", "by", "outcome", "says", "nvcc", "date")
 
 
 def judge(rung: WrongRung) -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
-        said = rung.findings(rung.write(Path(folder)))
+        found = rung.findings(rung.write(Path(folder)))
+    said = [text.replace(f"{folder}/", "").replace(f"{ROOT}/", "") for text in found]
     fitting = [text for text in said if rung.says in text]
     return {
         "name": rung.name,

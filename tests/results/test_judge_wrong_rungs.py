@@ -32,3 +32,14 @@ def test_rungs_are_judged_once_and_one_that_is_not_found_counts(
     assert rows["y"]["says"] == "copy not waited for: reads"
     with pytest.raises(SystemExit):
         main(["z", "--csv", str(table)])
+
+
+def test_what_is_said_names_no_place_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    folders: list[Path] = []
+    rung = WrongRung("x", "v5_async", "a", "b", "check")
+    monkeypatch.setattr(WrongRung, "write", lambda rung, folder: folders.append(folder))
+    header = judge_wrong_rungs.ROOT / "stages" / "include" / "tiles" / "barrier.h"
+    monkeypatch.setattr(
+        WrongRung, "findings", lambda rung, stage: [f"at {header}:45 (from {folders[0]}/x:1)"]
+    )
+    assert judge_wrong_rungs.judge(rung)["says"] == "at stages/include/tiles/barrier.h:45 (from x:1)"
