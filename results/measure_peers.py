@@ -2,7 +2,7 @@
 """Measures the fastest rungs of attention and of its gradients beside other implementations of both.
 
     python3 results/measure_peers.py --out results/h200 [--rounds 9] [--seconds 400] [--pass forward backward]
-        [--rungs STAGE ...]
+        [--rungs STAGE ...] [--fa3-library PATH]
 
 Writes ``peers.csv`` after each problem: one row per contender, with two times of it. ``burst_ms`` is the time
 per launch of launches one directly after the other. ``single_ms`` is the time of one launch after the L2
@@ -13,8 +13,10 @@ the outputs of two heads against float64, as a share of what rounding allows.
 
 Contenders: the rungs; torch's scaled_dot_product_attention by its backends cuDNN and flash; FlexAttention,
 compiled; FlashAttention-3 where ``flash_attn_interface`` can be imported, and FlashAttention-4 where
-``flash_attn.cute`` can. Their versions are in the column ``version``. Needs a GPU of sm_90, nvcc and a Python
-with torch, pandas and rich; the package need not be installed.
+``flash_attn.cute`` can. Their versions are in the column ``version``. ``--fa3-library`` names the operator
+library of FlashAttention-3, ``flash_attn_3/_C.so`` of its package or of xformers, and calls its operators
+``fwd`` and ``bwd`` instead of the interface. A ``libcudart.so`` beside the library is loaded before it.
+Needs a GPU of sm_90, nvcc and a Python with torch, pandas and rich; the package need not be installed.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+from fa3_library import FlashAttention3
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 
@@ -69,6 +72,8 @@ SHOWN = ("tflops_burst", "tflops_single", "watts", "clock_mhz", "error")
 Run = Callable[[], Sequence[Tensor]]
 #: A contender's name, its version, and what makes its run.
 Contender = tuple[str, str, Callable[[], Run]]
+#: Yields the contenders that take a problem.
+Peer = Callable[[Problem, Mapping[str, Any]], Iterator[Contender]]
 
 
 def problems(passes: Sequence[str]) -> Iterator[Problem]:
@@ -208,12 +213,19 @@ def flex_contender(problem: Problem, inputs: Mapping[str, Any]) -> Iterator[Cont
     yield "FlexAttention", "", partial(of_function, attend_in_blocks, problem, inputs)
 
 
-def flash_contenders(problem: Problem, inputs: Mapping[str, Any]) -> Iterator[Contender]:
-    """FlashAttention-3 and -4, those that can be imported."""
-    for name, module, package in (
-        ("FlashAttention-3", "flash_attn_interface", "flash_attn_3"),
-        ("FlashAttention-4", "flash_attn.cute", "flash-attn-4"),
-    ):
+#: Module and package.
+FLASH = {
+    "FlashAttention-3": ("flash_attn_interface", "flash_attn_3"),
+    "FlashAttention-4": ("flash_attn.cute", "flash-attn-4"),
+}
+
+
+def flash_contenders(
+    problem: Problem, inputs: Mapping[str, Any], names: Sequence[str] = (*FLASH,)
+) -> Iterator[Contender]:
+    """Those of ``names`` that can be imported."""
+    for name in names:
+        module, package = FLASH[name]
         with suppress(ImportError):
             interface = importlib.import_module(module)
 
@@ -231,7 +243,17 @@ def _version(module: ModuleType, package: str) -> str:
     return str(getattr(module, "__version__", ""))
 
 
-PEERS = {"torch": torch_contenders, "flex": flex_contender, "flash": flash_contenders}
+PEERS: dict[str, Peer] = {"torch": torch_contenders, "flex": flex_contender, "flash": flash_contenders}
+
+
+def chosen_peers(names: Sequence[str], fa3_library: Path | None) -> list[Peer]:
+    """The peers of these names. A library of FlashAttention-3 takes the place of its interface."""
+    chosen = {name: PEERS[name] for name in names}
+    if fa3_library is None:
+        return [*chosen.values()]
+    if "flash" in chosen:
+        chosen["flash"] = partial(flash_contenders, names=("FlashAttention-4",))
+    return [*chosen.values(), FlashAttention3(fa3_library).contenders]
 
 
 class Checker:
@@ -340,14 +362,14 @@ def watts(read: Sequence[tuple[float, float]]) -> float:
 
 
 def measured(
-    problem: Problem, rungs: Rungs, peers: Sequence[str], timer: Timer, rounds: int
+    problem: Problem, rungs: Rungs, peers: Sequence[Peer], timer: Timer, rounds: int
 ) -> list[dict[str, Any]]:
     """The rows of a problem. A contender that fails is reported and left out."""
     inputs = make_inputs(problem)
     checker = Checker(problem, inputs)
     runs: dict[str, Run] = {}
     versions, errors = {}, {}
-    found = [rungs.contenders(problem, inputs), *(PEERS[name](problem, inputs) for name in peers)]
+    found = [contenders(problem, inputs) for contenders in (rungs.contenders, *peers)]
     for name, version, make in itertools.chain(*found):
         try:
             with warnings.catch_warnings():
@@ -394,9 +416,13 @@ def main() -> int:
     parser.add_argument("--pass", dest="passes", nargs="+", default=["forward", "backward"], metavar="PASS")
     parser.add_argument("--rungs", nargs="+", default=[*RUNGS], metavar="STAGE")
     parser.add_argument("--peers", nargs="+", choices=[*PEERS], default=[*PEERS], metavar="PEER")
+    parser.add_argument(
+        "--fa3-library", type=Path, metavar="PATH", help="FlashAttention-3's _C.so, instead of its interface"
+    )
     options = parser.parse_args()
     began = time.monotonic()
     try:
+        peers = chosen_peers(options.peers, options.fa3_library)
         chosen = [*problems(options.passes)]
         rungs = Rungs(options.rungs, chosen)
         where = measured_on()
@@ -407,7 +433,7 @@ def main() -> int:
             if time.monotonic() - began > options.seconds:
                 print(f"{problem} is left out: the time is over", file=sys.stderr)
                 continue
-            new = measured(problem, rungs, options.peers, timer, options.rounds)
+            new = measured(problem, rungs, peers, timer, options.rounds)
             rows += [{**where, **row} for row in new]
             torch.cuda.empty_cache()
             pd.DataFrame(rows).to_csv(options.out / "peers.csv", index=False, float_format="%.6g")
