@@ -268,13 +268,22 @@ void mbarrier_bytes(Warp &warp, const Instruction &in) {
   });
 }
 
+/// The parity of the phase that a lane waits for.
+std::uint32_t phase_waited_for(Warp &warp, const Instruction &in, int lane) {
+  if (!(in.flags & kParity))
+    return Mbarrier::unpack(warp.lanes<std::uint64_t>(in.op[2])[lane]).phase;
+  const std::uint32_t parity = warp.lanes<std::uint32_t>(in.op[2])[lane];
+  if (parity > 1)
+    throw FaultError(
+        FaultKind::bad_operand,
+        "a wait for an mbarrier's phase of parity " + std::to_string(parity) + "; 0 and 1 are allowed", lane);
+  return parity;
+}
+
 void mbarrier_wait(Warp &warp, const Instruction &in) {
   const LaneAccess access = mbarrier_access(warp, in);
   const auto is_complete = [&](int lane) {
-    const std::uint32_t waited_for = in.flags & kParity
-                                         ? warp.lanes<std::uint32_t>(in.op[2])[lane] & 1
-                                         : Mbarrier::unpack(warp.lanes<std::uint64_t>(in.op[2])[lane]).phase;
-    return load_mbarrier(access, lane).phase != waited_for;
+    return load_mbarrier(access, lane).phase != phase_waited_for(warp, in, lane);
   };
   // A wait for an earlier phase says nothing about the next, and lands nothing that is bound for it.
   std::uint32_t complete = 0;

@@ -326,6 +326,22 @@ def test_mbarrier_refusals(body: str, kind: str) -> None:
     assert fault_of(run, ".shared .align 8 .b64 bar[2];" + body, arch="sm_90").kind == kind
 
 
+@pytest.mark.parametrize("wait", ["test_wait", "try_wait"])
+def test_a_wait_for_a_parity_that_no_phase_has(wait: str) -> None:
+    """The manual allows 0 and 1, so a count of phases does not take the place of its lowest bit."""
+    body = f"""
+  .shared .align 8 .b64 bar;
+  setp.eq.u32 %p1, %r0, 0;
+  @%p1 mbarrier.init.shared.b64 [bar], 1;
+  bar.warp.sync -1;
+  shr.u32 %r10, %r0, 3; // 2 from lane 16
+  mbarrier.{wait}.parity.shared.b64 %p2, [bar], %r10;
+"""
+    fault = fault_of(run, body, arch="sm_90")
+    assert (fault.kind, fault.lane) == ("bad operand", 16)
+    assert "of parity 2; 0 and 1 are allowed" in fault.message
+
+
 # --- bulk copies --------------------------------------------------------------------------------------------
 
 
