@@ -25,13 +25,16 @@ FatBinary &binary_of(CUmodule module) {
 
 LoadedModule &loaded(CUmodule module) { return binary_of(module).module(Device::instance().gpu()); }
 
-/// Loads a module; its handle is the fat binary's address.
+/// Loads a module; its handle is the fat binary's address. All its kernels are registered, since a kernel may
+/// launch others that the host never asks for. A kernel's place in the program serves as the host's function.
 CUmodule load(ModuleImage image) {
   if (image.kind == ModuleImage::Kind::machine_code)
     throw CudaError(cudaErrorInvalidKernelImage, std::string(kNoPtx));
   FatBinary *const binary = Registry::instance().add_binary(std::move(image));
   try {
-    binary->module(Device::instance().gpu());
+    const LoadedModule &module = binary->module(Device::instance().gpu());
+    for (const std::string &kernel : module.kernels())
+      Registry::instance().add_kernel(binary, module.entry(kernel), kernel);
   } catch (...) {
     Registry::instance().remove_binary(binary);
     throw;
@@ -108,7 +111,6 @@ CUresult cuModuleUnload(CUmodule module) {
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
   return on_driver([&] {
     require(function && name);
-    // The kernel's place in its program serves as the host's function.
     const program::Function *const entry = loaded(module).entry(name);
     if (!entry) {
       std::string known;
@@ -119,10 +121,7 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
           "cuModuleGetFunction: the module has no kernel " + std::string(name) + "; it has " + known +
               (known.find("_Z") == std::string::npos ? "" : " (extern \"C\" keeps names unmangled)"));
     }
-    Registry &registry = Registry::instance();
-    if (!registry.kernel(entry))
-      registry.add_kernel(&binary_of(module), entry, name);
-    *function = reinterpret_cast<CUfunction>(registry.kernel(entry));
+    *function = reinterpret_cast<CUfunction>(Registry::instance().kernel(entry));
   });
 }
 

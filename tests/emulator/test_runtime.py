@@ -105,13 +105,18 @@ def test_libraries(run):
 
 def test_the_driver(run, tmp_path):
     source, image = tmp_path / "fill.cu", tmp_path / "fill"
-    source.write_text('extern "C" __global__ void fill(int *x) { *x = 42; }')
-    nvcc = [str(pinned_nvcc().path), "-ccbin", gxx(), "-arch=compute_75", str(source), "-o", str(image)]
+    # The host does not ask for the kernel that fill launches.
+    source.write_text(
+        "__global__ void child(int *x) { *x = 42; }"
+        'extern "C" __global__ void fill(int *x) { child<<<1, 1>>>(x); }'
+    )
+    nvcc = [str(pinned_nvcc().path), "-ccbin", gxx(), "-arch=compute_75", "-rdc=true"]
+    nvcc += [str(source), "-o", str(image)]
     for kind in ("-ptx", "-fatbin"):
         subprocess.run([*nvcc, kind, "-Xfatbin", "--compress=false"], check=True)
         result = run("driver", str(image))
         assert result.exit_code == 0, result.stdout + result.stderr
-    assert result.kernel("scale")["launches"] == 2 and result.kernel("fill")["launches"] == 1
+    assert [result.kernel(name)["launches"] for name in ("scale", "fill", "child")] == [2, 1, 1]
     for words in (
         "cuModuleGetFunction: the module has no kernel scales; it has scale",
         "the buffer of arguments is smaller than the kernel's parameters",
