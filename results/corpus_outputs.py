@@ -2,7 +2,7 @@
 
 ``corpus/outputs.csv`` has one row per program: its digest, the GPU, and the lines that do not depend on the
 clock. Words must be equal, and numbers within :data:`TOLERANCE`, since the last bits of approximate functions
-and the order of atomic additions differ.
+and the order of atomic additions differ. Error bars are not compared.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ _SECTION = re.compile(r"^-{40,}$", re.MULTILINE)
 _HALF, _SINGLE = 3e-2, 1e-3
 #: So many values tell how great all are.
 _MANY = 8
+#: The standard error of a Monte Carlo estimate, ``1.5 +- 0.1``. Programs compute it as the root of a
+#: difference of squares, which is rounding noise (or nan) if it is small beside the estimate.
+_ERROR_BAR = re.compile(r"\+- *\S+")
 _TOKEN = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|[^\s\d]+", re.I)
 
 
@@ -73,7 +76,7 @@ def agree(text: str, reference: str) -> bool:
 
 
 def _same(line: str, wanted: str) -> bool:
-    ours, theirs = _TOKEN.findall(line), _TOKEN.findall(wanted)
+    ours, theirs = (_TOKEN.findall(_ERROR_BAR.sub("+-", text)) for text in (line, wanted))
     return len(ours) == len(theirs) and all(map(_alike, ours, theirs))
 
 

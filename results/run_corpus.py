@@ -77,6 +77,8 @@ _NO_DATA = re.compile(
     r"|no such file|usage:|not found|ModuleNotFoundError|FileNotFoundError",
     re.I,
 )
+#: A program that demonstrates assertions says so.
+_EXPECTED = re.compile(r"\bassert\w* failed as expected\b", re.I)
 _UNCOUNTED_DEATH = re.compile(r"^error: .* was ended by (SIG\w+); nothing was counted")
 #: The command's own first line.
 _BUILDING = re.compile(r"Building .* \.\.\.\n")
@@ -143,6 +145,8 @@ def outcome(ended: Ended) -> tuple[str, str]:
         return "slow", ""
     lines = [line.strip() for line in ended.output.splitlines() if line.strip()]
     for line in lines:
+        if line.startswith("fault: assertion:") and (expected := list(filter(_EXPECTED.search, lines))):
+            return "right", expected[0]
         if line.startswith("fault:"):
             refused = _UNAVAILABLE.search(line)
             return ("refused" if refused else "fault"), line.removeprefix("fault:").strip()

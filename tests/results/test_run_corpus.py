@@ -51,6 +51,9 @@ def outcome(output: str, code: int | None = 0, rows: int = 1) -> str:
         ("simpleTexture completed, returned OK\n", "right"),
         ("simpleTexture completed, returned ERROR!\n", "wrong"),
         ("fault: a read out of bounds\n", "fault"),
+        ("Device assert failed as expected\nfault: assertion: `i < n` failed\n", "right"),
+        ("Device assert failed as expected\nfault: out of bounds: a read\n", "fault"),
+        ("fault: assertion: `i < n` failed\n", "fault"),
         ("fault: launch: only layered arrays are emulated: no cubemaps\n", "refused"),
         ("fault: not supported: sured.b.add (this form is not modelled)\n", "refused"),
         ("died: by SIGSEGV, in the host's code\n", "crashed"),
@@ -270,6 +273,12 @@ def test_outputs_agree_in_words_and_in_numbers_within_the_tolerance(text: str, s
     assert corpus_outputs.agree("error -nan", "error nan") and not corpus_outputs.agree(
         "error 0", "error nan"
     )
+
+
+def test_error_bars_are_not_compared() -> None:
+    assert corpus_outputs.agree("r = 0.84321 +- nan", "r = 0.84320 +- 0.000114")
+    assert not corpus_outputs.agree("r = 0.85 +- nan", "r = 0.84320 +- 0.000114")
+    assert not corpus_outputs.agree("r = 0.84320", "r = 0.84320 +- 0.000114")
 
 
 @pytest.mark.parametrize(("printed", "outcome"), [("7\n", "right"), ("8\n", "wrong")])
