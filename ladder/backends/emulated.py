@@ -27,7 +27,7 @@ from ladder.common import isolation
 from ladder.common.isolation import Child, ProcessEnded
 from ladder.common.words import listed
 from ladder.emulator import COUNTERS, variables
-from ladder.operations import AnyProblem, Operation, Tensors, operation_of
+from ladder.operations import AnyProblem, Operation, Tensors, address_of, operation_of
 from ladder.stages import Stage, require_arch
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class EmulatorBackend(Backend):
                 lent = [
                     Lent(name, 0, 0, False)
                     if tensor is None
-                    else Lent(name, tensor.data_ptr(), _extent_bytes(tensor), number >= first_output)
+                    else Lent(name, address_of(tensor), _extent_bytes(tensor), number >= first_output)
                     for number, (name, tensor) in enumerate(zip(names, tensors, strict=True))
                 ]
                 emulation = emulate(extension, lent, arguments, _session(target, AS_USUAL))

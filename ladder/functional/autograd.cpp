@@ -46,6 +46,11 @@ py::tuple wrapped(const variable_list &tensors) {
 /// None becomes an undefined tensor.
 Tensor unwrapped(PyObject *object) { return object == Py_None ? Tensor() : THPVariable_Unpack(object); }
 
+/// Whether a kernel could not read its elements: torch's zero tensor has none, and others whose storage does.
+bool lacks_memory(const Tensor &tensor) {
+  return tensor.defined() && (!tensor.has_storage() || (!tensor.storage().data() && tensor.numel() > 0));
+}
+
 /// What a run needs besides its tensors: see ladder.functional.runs.Run.
 struct Run {
   std::vector<std::vector<int64_t>> shapes; // of the outputs
@@ -57,6 +62,7 @@ struct Run {
   int count;
   StreamOf stream_of;
   py::object launch, failed; // `failed` raises the error of a status
+  py::object in_memory;      // returns the inputs, those of which are in memory that were not; or raises
 
   /// Launches on inputs, undefined ones where one is missing; returns the outputs.
   variable_list operator()(variable_list tensors) const {
@@ -64,6 +70,12 @@ struct Run {
     variable_list outputs;
     for (size_t i = 0; i < shapes.size(); i++)
       outputs.push_back(at::empty(shapes[i], kinds[i]));
+    if (std::any_of(tensors.begin(), tensors.end(), lacks_memory)) {
+      const py::gil_scoped_acquire lock;
+      const py::list found = called(in_memory, py::make_tuple(wrapped(tensors)));
+      for (size_t i = 0; i < tensors.size(); i++)
+        tensors[i] = unwrapped(found[i].ptr());
+    }
     for (const size_t place : copied)
       tensors[place] = tensors[place].resolve_neg().contiguous();
     tensors.insert(tensors.end(), outputs.begin(), outputs.end());
@@ -212,14 +224,15 @@ PyObject *apply(PyObject *, PyObject *const *arguments, Py_ssize_t count) {
 /// of its values and of StreamOf, with the number of values.
 std::shared_ptr<Run> make_run(const std::vector<std::vector<int64_t>> &shapes, const py::list &examples,
                               const std::vector<size_t> &copied, intptr_t entry, intptr_t values, int count,
-                              intptr_t stream_of, const py::object &launch, const py::object &failed) {
+                              intptr_t stream_of, const py::object &launch, const py::object &failed,
+                              const py::object &in_memory) {
   std::vector<at::TensorOptions> kinds;
   for (const py::handle example : examples)
     kinds.push_back(THPVariable_Unpack(example.ptr()).options());
   const at::Device device = kinds.at(0).device();
   return std::shared_ptr<Run>(new Run{shapes, kinds, copied, device, reinterpret_cast<Entry>(entry),
                                       reinterpret_cast<const void *>(values), count,
-                                      reinterpret_cast<StreamOf>(stream_of), launch, failed});
+                                      reinterpret_cast<StreamOf>(stream_of), launch, failed, in_memory});
 }
 
 py::object make_plan(const std::shared_ptr<Run> &forward, const py::object &prepare,

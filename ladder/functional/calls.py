@@ -61,7 +61,8 @@ def attention(
     Tensors may have strides. Rungs with TMA take them as they lie if rows are contiguous and begin at
     multiples of 16 bytes from each other, and heads at multiples of a row or of 64 elements: slices of a
     fused projection, or ``x.transpose(1, 2)``. Other tensors, and those of other rungs, are copied first. o,
-    lse and the gradients are contiguous.
+    lse and the gradients are contiguous. Tensors without memory of their own are refused by name, except
+    torch's zero tensors, which autograd passes as gradients.
 
     Both outputs are differentiable once. ``backward`` names the rung that computes the gradients, or is
     "auto". With ``deterministic`` that rung is a deterministic one: gradients are bitwise identical in every

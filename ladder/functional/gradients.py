@@ -18,7 +18,7 @@ from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.functional import flops, forward
 from ladder.functional.kept import Kept, kind_of
 from ladder.functional.runs import AUTO, Choice, Run, prepare
-from ladder.functional.transforms import is_batched
+from ladder.functional.transforms import is_batched, require_active
 from ladder.operations import BackwardProblem, problem_of_tensors
 
 _SCHEMA = (
@@ -173,6 +173,7 @@ def of_outputs(
     The operator computes them if torch may differentiate them again, which the operator refuses, or if torch
     computes several at once, for which it calls the operator once per gradient.
     """
+    require_active(d_o=d_o, d_lse=d_lse)
     d_o = torch.zeros_like(saved[3]) if d_o is None else d_o
     d_lse = None if d_lse is None else d_lse.contiguous()
     needs_operator = torch.is_grad_enabled() or torch.compiler.is_compiling()

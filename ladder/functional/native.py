@@ -20,7 +20,7 @@ from torch import Tensor
 from ladder.backends import CudaLaunch
 from ladder.build import torch_module
 from ladder.errors import LadderError
-from ladder.functional.runs import Run
+from ladder.functional.runs import Run, all_in_memory
 
 _SOURCE = Path(__file__).with_name("autograd.cpp")
 #: Where it pays: a GPU waits for the host, the emulator does not.
@@ -74,7 +74,9 @@ def _in_cpp(run: Run) -> Any:
         how: tuple[Any, ...] = (0, 0, 0, 0, launch, None)
         if isinstance(launch, CudaLaunch):
             how = (*launch.call.entry, _stream_of(), launch, launch.call.refuse)
-        run.in_cpp = module().run(shapes, examples, run.places, *how)
+        run.in_cpp = module().run(
+            shapes, examples, run.places, *how, functools.partial(all_in_memory, run.inputs)
+        )
     return run.in_cpp
 
 

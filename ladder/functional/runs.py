@@ -8,6 +8,7 @@ anew by the next process, and by ``ladder run``, ``ladder compare`` and the test
 from __future__ import annotations
 
 import math
+import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -21,7 +22,7 @@ from torch import Tensor
 from ladder.backends import LaunchFunction, Loaded, get_backend
 from ladder.build import build
 from ladder.errors import InvalidProblem, UnsupportedProblem
-from ladder.operations import AnyProblem, Output, Tensors, operation_of, torch_dtypes
+from ladder.operations import AnyProblem, Output, Tensors, in_memory, operation_of, torch_dtypes
 from ladder.stages import Ladder, Stage, discover, format_options
 
 #: Instead of a stage's name: the highest that takes the problem there and that has been timed.
@@ -61,7 +62,10 @@ class Run:
     those of :mod:`ladder.functional.native`.
     """
 
-    __slots__ = ("copied", "device", "gradients", "in_cpp", "kinds", "launch", "outputs", "places", "plans")
+    __slots__ = (
+        *("copied", "device", "gradients", "in_cpp", "inputs", "kinds", "launch", "outputs", "places"),
+        "plans",
+    )
 
     def __init__(
         self,
@@ -72,7 +76,7 @@ class Run:
         device: torch.device,
     ) -> None:
         self.launch = launch
-        self.copied, self.outputs = copied, outputs
+        self.inputs, self.copied, self.outputs = inputs, copied, outputs
         self.gradients: dict[Any, Run] = {}
         self.plans: dict[Any, Tensor | None] = {}
         self.in_cpp: Any = None
@@ -85,9 +89,15 @@ class Run:
     def __call__(self, *inputs: Tensor | None) -> tuple[Tensor, ...]:
         outputs = self.empty_outputs()
         tensors = [*inputs, *outputs]
-        for place in self.places:
-            tensors[place] = _copy(tensors[place])  # type: ignore[arg-type]
-        self.launch(tensors)
+        try:
+            for place in self.places:
+                tensors[place] = _copy(tensors[place])  # type: ignore[arg-type]
+            self.launch(tensors)
+        except RuntimeError:  # a tensor without an address, or torch's of one without storage
+            found = all_in_memory(self.inputs, inputs)
+            if all(map(operator.is_, found, inputs)):
+                raise
+            return self(*found)
         return (*outputs,)
 
     def empty_outputs(self) -> list[Tensor]:
@@ -114,6 +124,13 @@ def prepare(problem: AnyProblem, inputs: Tensors, device: torch.device, choice: 
     outputs = operation.outputs(problem)
     launch = loaded([*inputs], [one.name for one in outputs], operation.arguments(problem, taken))
     return Run(launch, [*inputs], copied, outputs, device)
+
+
+def all_in_memory(names: Sequence[str], tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Tensors of these names, zero tensors as zeros. Raises :class:`InvalidProblem` for others without
+    memory.
+    """
+    return [x if x is None else in_memory(name, x) for name, x in zip(names, tensors, strict=True)]
 
 
 def _copy(tensor: Tensor) -> Tensor:

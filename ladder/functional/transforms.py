@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from ladder.errors import UnsupportedProblem
-from ladder.operations import require_strided
+from ladder.operations import require_memory, require_strided
 
 #: Tensors of other types want to see torch's operators.
 _PLAIN = frozenset((Tensor, torch.nn.Parameter))
@@ -52,6 +52,16 @@ def is_batched(d_o: Tensor | None, d_lse: Tensor | None = None) -> bool:
     """
     has_storage = torch._C._has_storage
     return (d_o is not None and not has_storage(d_o)) or (d_lse is not None and not has_storage(d_lse))
+
+
+def require_active(**tensors: Tensor | None) -> None:
+    """Raises :class:`InvalidProblem` for tensors of a transform of torch.func that has ended: torch cannot
+    call an operator on them.
+    """
+    if torch._C._functorch.peek_interpreter_stack() is None:
+        for name, tensor in tensors.items():
+            if tensor is not None and torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+                require_memory(name, tensor)
 
 
 def _refuse_derivatives(*tensors: Tensor) -> None:

@@ -25,7 +25,7 @@ from ladder.functional.runs import (
     require_backward,
     require_backward_name,
 )
-from ladder.functional.transforms import autocast, is_batched, needs_operator
+from ladder.functional.transforms import autocast, is_batched, needs_operator, require_active
 from ladder.operations import BackwardProblem, Problem, problem_of_sequences
 from ladder.stages import parse_options
 
@@ -233,6 +233,7 @@ def _once_differentiable(
     saved: tuple[Tensor, ...],
 ) -> tuple[Tensor, ...]:
     """The gradients by the operator: it refuses to be differentiated again, and computes several at once."""
+    require_active(d_o=d_o, d_lse=d_lse)
     window = problem.window or (-1, -1)
     found: tuple[Tensor, ...] = varlen_backward_operator(d_o, d_lse, *saved, problem.scale, window, *choices)
     return found

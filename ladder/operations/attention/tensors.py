@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ladder.errors import InvalidProblem, UnsupportedProblem
+from ladder.operations.addresses import require_memory
 from ladder.operations.attention.inputs import TORCH_DTYPES
 from ladder.operations.attention.problem import Problem, value_dim
 from ladder.operations.hstu.tensors import require_strided, sequence_lengths
@@ -35,6 +36,7 @@ def check_tensors(
             raise InvalidProblem(f"{name} has {tensor.dim()} dimensions; it must have {dimensions}")
         if tensor.device.type not in ("cpu", "cuda"):
             raise InvalidProblem(f"{name} is on {tensor.device}; it must be on the CPU or a CUDA GPU")
+        require_memory(name, tensor)
         if tensor.device != q.device:
             raise InvalidProblem(
                 f"{name} is on {tensor.device} and query on {q.device}; all must be on one device"

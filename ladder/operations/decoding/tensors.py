@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ladder.errors import InvalidProblem, UnsupportedProblem
+from ladder.operations.addresses import numbers_of
 from ladder.operations.attention.tensors import check_sinks, check_tensors
 from ladder.operations.decoding.problem import DecodingProblem, check_length, check_page_size, check_splits
 from ladder.operations.hstu.mask import check_window
@@ -127,7 +128,7 @@ def check_descales(k_descale: Tensor, v_descale: Tensor) -> None:
     without keys, which is 0, it would be NaN.
     """
     for name, descale in (("k_descale", k_descale), ("v_descale", v_descale)):
-        for head, factor in enumerate(descale.tolist()):
+        for head, factor in enumerate(numbers_of(descale)):
             if not math.isfinite(factor):
                 raise InvalidProblem(f"{name}[{head}] is {factor}; a kv head's factor must be finite")
 
@@ -138,7 +139,7 @@ def check_lengths(
     """Reads the lengths and the table. Raises :class:`InvalidProblem` if a sequence has more keys than its
     cache holds, or fewer than 0, or if a page that one of its keys is in is none of the cache's ``pages``.
     """
-    lengths = seqused_k.tolist()
+    lengths = numbers_of(seqused_k)
     for b, length in enumerate(lengths):
         check_length(b, length, problem.kv_len)
     if block_table is None:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ladder.errors import InvalidProblem, UnsupportedProblem
+from ladder.operations.addresses import numbers_of, require_memory
 from ladder.operations.base import torch_dtypes
 from ladder.operations.hstu.inputs import row_stride
 from ladder.operations.hstu.problem import HstuProblem
@@ -106,6 +107,7 @@ def _check_tokens(query: Tensor, key: Tensor, value: Tensor) -> str:
             )
         if tensor.device.type not in ("cpu", "cuda"):
             raise InvalidProblem(f"{name} is on {tensor.device}; it must be on the CPU or a CUDA GPU")
+        require_memory(name, tensor)
         _same_device(name, tensor, query)
         if tensor.dtype not in dtypes:
             known = ", ".join(map(str, dtypes))
@@ -173,6 +175,7 @@ def check_integers(name: str, tensor: Tensor, query: Tensor, shape: tuple[int, .
             f"Pass torch.tensor({name}, dtype=torch.int32, device=query.device).",
         )
     require_strided(**{name: tensor})
+    require_memory(name, tensor)
     if tensor.dtype != torch.int32:
         raise InvalidProblem(f"{name} is {tensor.dtype}; it must be torch.int32", f"Pass {name}.int().")
     _same_device(name, tensor, query)
@@ -197,7 +200,7 @@ def _counts(name: str, counts: Tensor | None, query: Tensor, sequences: int) -> 
 
 def _numbers(name: str, tensor: Tensor, query: Tensor, shape: tuple[int, ...]) -> list[int]:
     check_integers(name, tensor, query, shape)
-    return [int(number) for number in tensor.tolist()]
+    return [int(number) for number in numbers_of(tensor)]
 
 
 def _offsets(name: str, offsets: Tensor, query: Tensor, count: int, of: str) -> list[int]:
@@ -205,7 +208,7 @@ def _offsets(name: str, offsets: Tensor, query: Tensor, count: int, of: str) -> 
     check_integers(name, offsets, query, None)
     if offsets.dim() != 1 or len(offsets) < 2:
         raise InvalidProblem(f"{name} is {tuple(offsets.shape)}; it must be (sequences + 1,)")
-    values = [int(value) for value in offsets.tolist()]
+    values = [int(value) for value in numbers_of(offsets)]
     if values[0] != 0:
         raise InvalidProblem(f"{name} begins with {values[0]}; the first sequence begins at 0")
     for b, (first, end) in enumerate(pairwise(values)):
@@ -263,6 +266,7 @@ def _bias_heads(rab: Tensor) -> int:
     if not isinstance(rab, Tensor):
         raise InvalidProblem(f"rab is a {type(rab).__name__}; it must be a torch.Tensor")
     require_strided(rab=rab)
+    require_memory("rab", rab)
     if rab.dim() != 4:
         raise InvalidProblem(
             f"rab has {rab.dim()} dimensions; it must have 4: (sequences, 1 or heads, keys, keys)"
