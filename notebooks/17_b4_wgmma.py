@@ -1,7 +1,7 @@
 # %% [markdown]
-# # 17 b4_wgmma to b5d_loads_ahead: gradients on Hopper
+# # 17 b4_wgmma to b6_same_bits: gradients on Hopper
 #
-# Eleven rungs take the backward pass where lessons 07 to 10 took the forward pass: `wgmma`, TMA, roles, overlap. The
+# Twelve rungs take the backward pass where lessons 07 to 10 took the forward pass: `wgmma`, TMA, roles, overlap. The
 # ideas are known. Two things are new: some of the five products need the results of others, and one gradient is
 # summed over blocks.
 
@@ -218,17 +218,51 @@ lessons.source("b5d_loads_ahead", "__device__ void issue_s() {", "smem.q[q_turn.
 # times FlashAttention-3's speed: [its README](../stages/b5d_loads_ahead/README.md#what-it-buys) has the figures, and
 # what was tried.
 #
+# ## b6: the same bits
+#
+# b5d's key tiles add to dQ in the order in which they happen to run. In b6 they take turns, as in b3 (lesson 16): a
+# counter per tile of dQ and consumer holds the key tile that adds next. A store warp waits until that is its own, while
+# the consumer computes the step.
+#
+# One thing is new. `cp.reduce.async.bulk` only issues the addition. b5d then waits until TMA has read shared memory, but
+# TMA may add later. If the turn were passed there, the next key tile could add first. So b6 waits for the completion:
+
+# %%
+lessons.source(
+    "b6_same_bits",
+    "/// Waits until key tile `key_tile` may add.",
+    "ladder::ptx::store_release(next + part, key_tile + 1);",
+)
+
+# %%
+# %exercise b6_pass_the_turn
+
+# %% [markdown]
+# **Proxies.** TMA's accesses belong to the async proxy. Between blocks PTX orders them only through proxy fences. The
+# completion of an addition implies one. The thread that acquires the turn executes another one before it issues its own
+# addition.
+#
+# The counts are b5d's, except for the counters. Per step each store warp stores a counter once, and loads it at least
+# once.
+
+# %%
+rungs = ["b5d_loads_ahead", "b6_same_bits"]
+table = ladder.compare(BackwardProblem(1, 1, 320, 384, 128), rungs, backend="emulator").set_index("stage")
+table[["wgmma_instructions", "wavefronts_gmma", "tma_store_instructions", "global_sectors_st", "conflicts"]].T
+
+# %% [markdown]
 # ## What is left
 #
 # Shared memory limits b4g. Per step at $d = 64$ it is busy for 2,816 clocks, and the tensor cores for 2,560 ([b4's
 # README](../stages/b4_wgmma/README.md) counts them). Persistent blocks, which help the forward pass, were tried here.
 # They lose under a causal mask: a grid is better than their fixed order of work items, because its blocks start on
-# whichever SM is free. At $d = 64$ FlashAttention-3 is 8 to 17% faster than b4g. And the last bits of dQ differ from
-# run to run: deterministic gradients on `wgmma` are not in this ladder.
+# whichever SM is free. At $d = 64$ FlashAttention-3 is 8 to 17% faster than b4g, and no rung on
+# `wgmma` is deterministic.
 
 # %% [markdown]
-# **Practise:** the exercises begin with `b4_` and `b5_`. **Read on:** the READMEs of
+# **Practise:** the exercises begin with `b4_`, `b5_` and `b6_`. **Read on:** the READMEs of
 # [b4](../stages/b4_wgmma/README.md), [b4e](../stages/b4e_overlap/README.md), [b4g](../stages/b4g_wide_adds/README.md),
-# [b5b](../stages/b5b_store_warps/README.md) and [b5d](../stages/b5d_loads_ahead/README.md), with what was tried.
+# [b5b](../stages/b5b_store_warps/README.md) and [b5d](../stages/b5d_loads_ahead/README.md), with what was tried, and of
+# [b6](../stages/b6_same_bits/README.md).
 # **Next:** [18, attention without a softmax](18_h1_silu.ipynb). Run this lesson [on
 # Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/17_b4_wgmma.ipynb).

@@ -63,10 +63,12 @@ bool BlockChecker::races(const Access &past, const Access &now, bool now_reads, 
 }
 
 /// Atomics do not race, but the sum of floats depends on their order. A load that only makes later writes
-/// wait does not order them: it must acquire.
+/// wait does not order them: it must acquire. A bulk reduction is in order only if it is complete before.
 bool BlockChecker::are_unordered_sums(const Access &past, const Access &now) const {
   if (!(past.flags & now.flags & Access::sums) || past.epoch == 0 || !(past.bytes & now.bytes))
     return false;
+  if (past.flags & Access::in_flight)
+    return true;
   return past.block != now.block ? !knows_block(now.thread, past, false)
                                  : !clocks_.knows(now.thread, past.thread, past.epoch);
 }

@@ -158,8 +158,11 @@ bool BlockChecker::touch_bulk_global(const Context &at, const instructions::Bulk
                        : writes     ? Act::write
                                     : Act::read,
                        Where::global);
+  const bool adds_floats =
+      copy.reduces && at.site.is(program::Trait::sums) && at.site.is(program::Trait::floats);
   accesses.accesses[lane].flags |=
-      std::uint8_t((copy.reduces ? Access::strong : 0) | (writes ? Access::in_flight : 0));
+      std::uint8_t((copy.reduces ? Access::strong : 0) | (adds_floats ? Access::sums : 0) |
+                   (writes ? Access::in_flight : 0));
   const auto touch_run = [&](std::uint64_t address, unsigned bytes) {
     Reach run;
     run.address[lane] = address;

@@ -72,8 +72,11 @@ def test_a_rung_that_has_not_been_timed_is_chosen_by_name_alone(
     assert discover()["mine"].suits(problem)
 
 
-def test_deterministic_gradients() -> None:
-    assert highest(BackwardProblem(1, 2, 100, 100, 64), deterministic=True).name == "b3_same_bits"
+@pytest.mark.parametrize(
+    ("head_dim", "rung"), [(32, "b3_same_bits"), (64, "b3_same_bits"), (128, "b6_same_bits")]
+)
+def test_deterministic_gradients(head_dim: int, rung: str) -> None:
+    assert highest(BackwardProblem(1, 2, 100, 100, head_dim), deterministic=True).name == rung
 
 
 @pytest.mark.parametrize("is_causal", [False, True])

@@ -81,7 +81,7 @@ SECTORS_A_WAVEFRONT = 4
 TRAFFIC = ["tma_sectors_ld", "tma_sectors_st"]
 
 #: A block that waits for its turn polls global memory.
-POLLS = {"b3_same_bits"}
+POLLS = {"b3_same_bits", "b6_same_bits"}
 #: The rows of a block of h1, queries, and of h3b, keys, and its warps, by head dimension. If a sequence has
 #: no rows for it and there is no bias, each of its warps reads SECTORS_OF_A_WARP fewer.
 BLOCKS = {"h1_silu": dict.fromkeys((64, 128), (128, 4)), "h3f_large_blocks": {64: (128, 4), 128: (128, 8)}}

@@ -35,6 +35,15 @@ __device__ inline void add_async(const GlobalFragments<kRows, kCols, 4> &dst,
                : "memory");
 }
 
+/// Waits until this thread's committed additions are complete, and visible to its later release: their
+/// completion implies a fence between the async proxy and the generic one (PTX manual, "Async proxy").
+__device__ inline void add_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+/// Orders additions that another block has completed and this thread has acquired before those that it
+/// issues. Between blocks the async proxy's accesses are ordered only through proxy fences (PTX manual,
+/// "Causality order").
+__device__ inline void fence_additions() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
 } // namespace tma
 
 } // namespace tiles

@@ -150,7 +150,7 @@ __global__ void blocks_add(float *out) {
     fence_proxy();
     __syncthreads();
     if (threadIdx.x == 0) {
-      add(out, part, sizeof part);
+      add(out, part, sizeof part); // remark(blocks_add): order of additions
       commit_stores();
       wait_stores_read<0>();
     }
@@ -160,6 +160,38 @@ __global__ void blocks_add(float *out) {
 CASE(blocks_add) {
   Device<float> out(kThreads);
   blocks_add<<<3, kThreads>>>(out);
+}
+
+/// A block passes the turn when its addition is complete, or when only its shared memory has been read.
+template <bool kIsComplete> __global__ void bulk_adds_in_turn(float *out, int *turn) {
+  __shared__ alignas(128) float part[kThreads];
+  part[threadIdx.x] = float(blockIdx.x);
+  fence_proxy();
+  __syncthreads();
+  if (threadIdx.x != 0)
+    return;
+  int now;
+  do
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(turn) : "memory");
+  while (now != int(blockIdx.x));
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+  add(out, part, sizeof part); // remark(bulk_adds_on_their_way): order of additions
+  commit_stores();
+  if (kIsComplete)
+    wait_stores<0>();
+  else
+    wait_stores_read<0>();
+  asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(turn), "r"(now + 1) : "memory");
+}
+CASE(bulk_adds_in_turn) {
+  Device<float> out(kThreads);
+  Device<int> turn(1);
+  bulk_adds_in_turn<true><<<3, kThreads>>>(out, turn);
+}
+CASE(bulk_adds_on_their_way) {
+  Device<float> out(kThreads);
+  Device<int> turn(1);
+  bulk_adds_in_turn<false><<<3, kThreads>>>(out, turn);
 }
 
 __global__ void every_lane_loads_its_row(Element *out, const Element *in) {

@@ -1,0 +1,48 @@
+"""b6's claims: the same bits in every run, in any order of blocks, and b5d's counts otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from ladder.evaluation import Evaluation
+from ladder.operations import BackwardProblem
+
+RunStage = Callable[..., Evaluation]
+
+NAME = "b6_same_bits"
+#: Four or five key tiles add to a tile of dQ: additions of two would commute.
+ORDERED = [
+    BackwardProblem(1, 2, 65, 600, 128, kv_heads=1),
+    BackwardProblem(1, 1, 512, 512, 128, is_causal=True),
+]
+COUNTS = (
+    "wgmma_instructions",
+    "wavefronts_gmma",
+    "tma_load_instructions",
+    "tma_store_instructions",
+    "conflicts",
+)
+
+
+@pytest.mark.parametrize("problem", ORDERED, ids=str)
+def test_the_same_bits(
+    run_stage: RunStage, monkeypatch: pytest.MonkeyPatch, problem: BackwardProblem
+) -> None:
+    """Thoroughly: also with the last blocks first, interleaved with the others."""
+    first = run_stage(NAME, problem, thoroughly=True).execution.outputs
+    for threads in ("1", "2", "16"):
+        monkeypatch.setenv("LADDER_THREADS", threads)
+        other = run_stage(NAME, problem).execution.outputs
+        assert all(torch.equal(first[name], other[name]) for name in first)
+
+
+def test_counts_of_b5d(run_stage: RunStage) -> None:
+    """Each of the two store warps writes a counter per step."""
+    problem = BackwardProblem(1, 2, 320, 200, 128)
+    b5d, b6 = (run_stage(stage, problem).row for stage in ("b5d_loads_ahead", NAME))
+    assert {name: b6[name] for name in COUNTS} == {name: b5d[name] for name in COUNTS}
+    steps = 2 * 2 * 4  # heads, key tiles, tiles of queries
+    assert b6["global_sectors_st"] - b5d["global_sectors_st"] == 2 * steps
