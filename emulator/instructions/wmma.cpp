@@ -112,14 +112,25 @@ std::uint8_t *find_whole(Warp &warp, Space space, std::uint64_t address, std::ui
   return nullptr;
 }
 
+/// Copies by vectors, which the compiler does not use for memcpy.
+template <std::size_t Bytes>
+[[gnu::always_inline]] inline void copy_vectors(std::uint8_t *to, const std::uint8_t *from) {
+  typedef std::uint8_t Bytes32 [[gnu::vector_size(32)]];
+  for (std::size_t i = 0; i < Bytes; i += sizeof(Bytes32)) {
+    Bytes32 vector;
+    std::memcpy(&vector, from + i, sizeof vector);
+    std::memcpy(to + i, &vector, sizeof vector);
+  }
+}
+
 /// memcpy of a line or a register; constant sizes in common cases are much faster.
-void copy(std::uint8_t *to, const std::uint8_t *from, std::size_t bytes) {
+[[gnu::always_inline]] inline void copy(std::uint8_t *to, const std::uint8_t *from, std::size_t bytes) {
   if (bytes == 32)
-    std::memcpy(to, from, 32);
+    copy_vectors<32>(to, from);
   else if (bytes == 64)
-    std::memcpy(to, from, 64);
+    copy_vectors<64>(to, from);
   else if (bytes == 128)
-    std::memcpy(to, from, 128);
+    copy_vectors<128>(to, from);
   else
     std::memcpy(to, from, bytes);
 }
@@ -215,8 +226,8 @@ AccessKind kind_of(const Instruction &in, const Lines &at, bool writes) {
   return writes ? AccessKind::global_store : AccessKind::global_load;
 }
 
-/// Counts all accesses of one execution as one access of the instruction's pattern: their cost depends only
-/// on the addresses of the lines.
+/// Counts all accesses of one execution as one hit of the instruction's pattern: their cost depends only on
+/// the addresses of the lines.
 template <class Word>
 void count_lines(Warp &warp, const Instruction &in, const Lines &at, bool writes, Word period) {
   alignas(64) Word lines[32];
@@ -230,10 +241,12 @@ void count_lines(Warp &warp, const Instruction &in, const Lines &at, bool writes
   }
   const FragmentCost sum =
       in.flags & kMatrices ? matrices_cost(warp, in, at) : lanes_cost(warp, in, at, writes);
+  machine::AccessPattern &pattern = block.renew_pattern(in, kind);
   if constexpr (sizeof(Word) == 4)
-    block.renew_pattern(in, kind).remember(lines, 32, 0, sum.shared);
+    pattern.remember(lines, 32, 0, sum.shared);
   else
-    block.renew_pattern(in, kind).remember(lines, 0, sum.sectors, nullptr);
+    pattern.remember(lines, 0, sum.sectors, nullptr);
+  pattern.accesses_per_hit = accesses(in, at);
 }
 
 void count_fragment(Warp &warp, const Instruction &in, const Lines &at, bool writes) {
@@ -241,25 +254,28 @@ void count_fragment(Warp &warp, const Instruction &in, const Lines &at, bool wri
     count_lines(warp, in, at, writes, machine::AccessPattern::kBankPeriod);
   else
     count_lines(warp, in, at, writes, machine::AccessPattern::kSectorPeriod);
-  // The pattern counts one of the accesses.
-  warp.access(in, kind_of(in, at, writes)).executed += accesses(in, at) - 1;
 }
 
-/// Calls move(host address, position in the row-major staging buffer) for each line of the matrix.
-template <typename Move> void for_lines(Warp &warp, const Instruction &in, Direction direction, Move move) {
+/// From lane 0 on: a vector that was written as two cannot be read at once.
+template <class Word> [[gnu::always_inline]] inline bool all_equal(const Word *lanes) {
+  Word differ = 0;
+  for (int lane = 0; lane < 32; ++lane)
+    differ |= lanes[lane] ^ lanes[0];
+  return differ == 0;
+}
+
+/// Calls move(host address, line, bytes) for each line of the matrix.
+template <typename Move>
+[[gnu::always_inline]] inline void for_lines(Warp &warp, const Instruction &in, Direction direction,
+                                             Move move) {
   const bool column_major = in.flags & kColumnMajor;
   const unsigned bytes = 1u << in.op[2];
   const std::uint32_t lines = column_major ? in.op[4] : in.op[3], length = column_major ? in.op[3] : in.op[4];
   std::uint64_t addresses[32];
   lane_addresses(warp, address_base(in.flags), in.op[0], in.imm, addresses);
   const std::uint32_t *const strides = warp.lanes<std::uint32_t>(in.op[1]);
-  std::uint64_t addresses_differ = 0;
-  std::uint32_t strides_differ = 0;
-  for (int lane = 1; lane < 32; ++lane) {
-    addresses_differ |= addresses[lane] ^ addresses[0];
-    strides_differ |= strides[lane] ^ strides[0];
-  }
-  for (int lane = 1; (addresses_differ || strides_differ) && lane < 32; ++lane)
+  const bool same = all_equal(addresses) && all_equal(strides);
+  for (int lane = 1; !same && lane < 32; ++lane)
     if (addresses[lane] != addresses[0] || strides[lane] != strides[0])
       throw FaultError(FaultKind::bad_operand,
                        "the address or stride of a matrix is not the same in all lanes", lane);
@@ -308,23 +324,27 @@ void transpose(const std::uint8_t *from, std::uint8_t *to, std::uint32_t lines, 
   }
 }
 
-void load_fragment(Warp &warp, const Instruction &in) {
+/// Rows are copied straight into the registers.
+template <bool ColumnMajor> void load_fragment(Warp &warp, const Instruction &in) {
   if (!whole_warp(warp))
     return;
-  std::uint8_t lines[kMostBytes], elements[kMostBytes];
+  const std::uint32_t *const slots = warp.more(in) + 1, registers = slots[-1], distinct = in.op[5];
+  const std::uint32_t shift = in.flags & kWide ? 8 : 7, register_bytes = 1u << shift;
+  const auto in_register = [&](std::uint32_t byte) {
+    return warp.lanes<std::uint8_t>(slots[byte >> shift]) + (byte & (register_bytes - 1));
+  };
+  std::uint8_t lines[ColumnMajor ? kMostBytes : 1], elements[ColumnMajor ? kMostBytes : 1];
   for_lines(warp, in, Direction::read,
             [&](const std::uint8_t *host, std::uint32_t line, std::uint32_t bytes) {
-              copy(lines + line * bytes, host, bytes);
+              copy(ColumnMajor ? lines + line * bytes : in_register(line * bytes), host, bytes);
             });
-  const std::uint8_t *from = lines;
-  if (in.flags & kColumnMajor) {
+  if constexpr (ColumnMajor) {
     transpose(lines, elements, in.op[4], in.op[3], 1u << in.op[2]);
-    from = elements;
+    for (std::uint32_t r = 0; r < distinct; ++r)
+      copy(in_register(r << shift), elements + (r << shift), register_bytes);
   }
-  const std::uint32_t *const more = warp.more(in);
-  const std::size_t register_bytes = in.flags & kWide ? 256 : 128;
-  for (std::uint32_t r = 0; r < more[0]; ++r)
-    copy(warp.lanes<std::uint8_t>(more[1 + r]), from + (r % in.op[5]) * register_bytes, register_bytes);
+  for (std::uint32_t r = distinct; r < registers; ++r)
+    copy(in_register(r << shift), in_register((r - distinct) << shift), register_bytes);
 }
 
 void store_fragment(Warp &warp, const Instruction &in) {
@@ -500,7 +520,7 @@ bool bind_memory(Binder &binder, bool loads) {
               (matrix.element_bytes == 8 ? kWide : 0) |
               (lies_as_held || matrix.element_bytes == 2 ? 0 : kAcross) | (by_matrices ? kMatrices : 0) |
               unit << kUnitShift;
-  out.execute = loads ? load_fragment : store_fragment;
+  out.execute = !loads ? store_fragment : column_major ? load_fragment<true> : load_fragment<false>;
   return true;
 }
 

@@ -22,6 +22,7 @@ void AccessPattern::remember(const Word *addresses, int lanes, unsigned bytes, W
   shape_ = is_same ? Shape::same : is_dense ? Shape::dense : Shape::scattered;
   is_known_ = true;
   hits_ = 1;
+  accesses_per_hit = 1;
 }
 
 void AccessPattern::remember(const std::uint32_t *addresses, int lanes, unsigned bytes,
@@ -40,7 +41,7 @@ void AccessPattern::remember(const std::uint64_t *addresses, unsigned bytes, uns
 }
 
 void AccessPattern::settle(AccessCounters &counters) {
-  counters.executed += hits_;
+  counters.executed += hits_ * accesses_per_hit;
   counters.wavefronts += hits_ * cost_.wavefronts;
   counters.passes += hits_ * cost_.passes;
   counters.conflicts += hits_ * cost_.conflicts;

@@ -58,6 +58,7 @@ public:
 
   AccessKind kind = AccessKind::none; ///< what the hits count as; none: nothing to settle
   std::uint32_t instruction = 0;
+  std::uint32_t accesses_per_hit = 1; ///< `remember` sets it to one
 
 private:
   const std::uint32_t *relative_of(std::uint32_t) const { return narrow_; }
