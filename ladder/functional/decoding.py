@@ -146,8 +146,8 @@ def _decode(
     elif check:
         _check(found[0], tensors, k_new is not None)
     if k_new is not None and v_new is not None:
-        _append(k_cache, k_new, seqused_k, block_table)
-        _append(v_cache, v_new, seqused_k, block_table)
+        _append("k_cache", k_cache, k_new, seqused_k, block_table)
+        _append("v_cache", v_cache, v_new, seqused_k, block_table)
     contiguous = (None if row is None else row.contiguous() for row in rows)
     o, lse = found[1](query.contiguous(), *tensors[1:5], *contiguous)
     return o, lse
@@ -174,8 +174,10 @@ def _require_new(query: Tensor, k_cache: Tensor, k_new: Tensor | None, v_new: Te
             )
 
 
-def _append(cache: Tensor, new: Tensor, seqused_k: Tensor, block_table: Tensor | None) -> None:
-    """Stores rows (B, Hkv, N, d) as the last ones of their sequences."""
+def _append(name: str, cache: Tensor, new: Tensor, seqused_k: Tensor, block_table: Tensor | None) -> None:
+    """Stores rows (B, Hkv, N, d) as the last ones of their sequences, in the cache of this name."""
+    if cache._is_zerotensor():
+        raise InvalidProblem(f"{name} is torch's zero tensor, which stores nothing", f"Pass {name}.clone().")
     count = new.shape[2]
     row = seqused_k[:, None].long() + torch.arange(-count, 0, device=cache.device)
     place = torch.arange(len(new), device=cache.device)[:, None]
