@@ -129,7 +129,7 @@ def _decode(
 ) -> tuple[Tensor, Tensor]:
     query, k_cache, v_cache, seqused_k, block_table, *rows = tensors
     if k_new is not None or v_new is not None:
-        _require_new(query, k_cache, k_new, v_new)
+        _require_new(query, k_cache, v_cache, k_new, v_new)
     kind = kind_of(tensors, *given)
     found = _runs.get(kind)
     if found is None:
@@ -146,8 +146,8 @@ def _decode(
     elif check:
         _check(found[0], tensors, k_new is not None)
     if k_new is not None and v_new is not None:
-        _append("k_cache", k_cache, k_new, seqused_k, block_table)
-        _append("v_cache", v_cache, v_new, seqused_k, block_table)
+        _append(k_cache, k_new, seqused_k, block_table)
+        _append(v_cache, v_new, seqused_k, block_table)
     contiguous = (None if row is None else row.contiguous() for row in rows)
     o, lse = found[1](query.contiguous(), *tensors[1:5], *contiguous)
     return o, lse
@@ -159,8 +159,10 @@ _runs: Kept[tuple[DecodingProblem, Run]] = Kept(1024)
 _checked: Kept[Sequence[Tensor | None]] = Kept(64)
 
 
-def _require_new(query: Tensor, k_cache: Tensor, k_new: Tensor | None, v_new: Tensor | None) -> None:
-    """Raises :class:`InvalidProblem` unless they are the queries' own keys and values."""
+def _require_new(
+    query: Tensor, k_cache: Tensor, v_cache: Tensor, k_new: Tensor | None, v_new: Tensor | None
+) -> None:
+    """Raises :class:`InvalidProblem` unless they are the queries' own keys and values, and can be stored."""
     if k_new is None or v_new is None:
         raise InvalidProblem("k_new and v_new are the keys and values of the same tokens: pass both or none")
     for name, new in (("k_new", k_new), ("v_new", v_new)):
@@ -172,12 +174,15 @@ def _require_new(query: Tensor, k_cache: Tensor, k_new: Tensor | None, v_new: Te
                 f"{name} is {tuple(new.shape)}, {new.dtype} on {new.device}; with this query and cache "
                 f"it must be {wanted}, {k_cache.dtype} on {k_cache.device}"
             )
+    for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
+        if isinstance(cache, Tensor) and cache._is_zerotensor():
+            raise InvalidProblem(
+                f"{name} is torch's zero tensor: nothing can be stored", f"Pass {name}.clone()."
+            )
 
 
-def _append(name: str, cache: Tensor, new: Tensor, seqused_k: Tensor, block_table: Tensor | None) -> None:
-    """Stores rows (B, Hkv, N, d) as the last ones of their sequences, in the cache of this name."""
-    if cache._is_zerotensor():
-        raise InvalidProblem(f"{name} is torch's zero tensor, which stores nothing", f"Pass {name}.clone().")
+def _append(cache: Tensor, new: Tensor, seqused_k: Tensor, block_table: Tensor | None) -> None:
+    """Stores rows (B, Hkv, N, d) as the last ones of their sequences."""
     count = new.shape[2]
     row = seqused_k[:, None].long() + torch.arange(-count, 0, device=cache.device)
     place = torch.arange(len(new), device=cache.device)[:, None]

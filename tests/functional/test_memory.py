@@ -133,9 +133,10 @@ def test_numbers_may_be_a_zero_tensor() -> None:
 
 def test_nothing_is_stored_in_a_zero_tensor() -> None:
     q, k, v = inputs(decoding)
-    new = draw(2, 2, 1, 64)
-    with pytest.raises(InvalidProblem, match="^v_cache is torch's zero tensor, which stores nothing"):
+    new, before = draw(2, 2, 1, 64), k.clone()
+    with pytest.raises(InvalidProblem, match=r"^v_cache is torch's zero tensor: nothing can be stored"):
         ladder.decode_attention(q, k, zero(*v.shape), LENGTHS, k_new=new, v_new=new)
+    assert torch.equal(k, before)
 
 
 def freed(like: Tensor) -> Tensor:
