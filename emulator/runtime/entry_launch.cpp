@@ -23,6 +23,24 @@ struct CallConfiguration {
 /// Pending configurations of `<<<>>>`: a stack, since an argument may itself launch.
 thread_local std::vector<CallConfiguration> configurations;
 
+/// Records a launch's error: `<<<>>>` cannot return one.
+cudaError_t noted(cudaError_t code) {
+  if (Checking *const checking = Checking::active(); checking && code != cudaSuccess)
+    checking->launch_failed(error_name(code));
+  return code;
+}
+
+/// A GPU does not wait for the kernel, so a fault that breaks the device is an error of later calls alone.
+void issue(const KernelWork &work, cudaStream_t stream) {
+  try {
+    PendingWork::instance().issue(work, stream);
+  } catch (const machine::FaultError &error) {
+    if (!Device::instance().broken())
+      throw;
+    noted(error_of(error.fault));
+  }
+}
+
 void launch(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
             cudaStream_t stream, const std::function<void(KernelWork &)> &change = {}) {
   const StreamId id = stream_id(stream);
@@ -30,14 +48,7 @@ void launch(const void *function, dim3 grid, dim3 block, void **arguments, size_
   if (change)
     change(work);
   if (!capture(id, [&]() -> Work { return work; }))
-    PendingWork::instance().issue(work, stream);
-}
-
-/// Records a launch's error: `<<<>>>` cannot return one.
-cudaError_t noted(cudaError_t code) {
-  if (Checking *const checking = Checking::active(); checking && code != cudaSuccess)
-    checking->launch_failed(error_name(code));
-  return code;
+    issue(work, stream);
 }
 
 } // namespace

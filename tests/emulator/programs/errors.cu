@@ -57,4 +57,6 @@ int main() {
     write_at<<<1, 1>>>(reinterpret_cast<int *>(reinterpret_cast<char *>(data) + 2), 0);
   });
   broken_by(cudaErrorLaunchFailure, [](int *) { stop<<<1, 1>>>(); });
+  // The launch has succeeded when its kernel fails.
+  broken_by(cudaErrorLaunchFailure, [](int *) { CUDA(cudaLaunchKernel(stop, 1, 1, nullptr, 0, nullptr)); });
 }
