@@ -214,17 +214,33 @@ for rung in rungs:
 lessons.source("b5d_loads_ahead", "__device__ void issue_s() {", "smem.q[q_turn.buffer]);")
 
 # %% [markdown]
-# On an H100, b5 gains 5% over b4g, b5b 6%, b5c 5% and b5d 2%. All of them support $d = 128$ alone. There b5d has 1.04
-# times FlashAttention-3's speed: [its README](../stages/b5d_loads_ahead/README.md#what-it-buys) has the figures, and
-# what was tried.
+# On an H100, b5 gains 5% over b4g, b5b 6%, b5c 5% and b5d 2%. All of them support $d = 128$ alone.
 #
+# ## b5e: $d = 64$
+#
+# At $d = 64$, dV and dK take half the registers, so a tile has 128 queries. dQ^T has only 64 rows there, as many as one
+# product of `wgmma`. So the consumers share its columns:
+
+# %%
+lessons.source("b5e_dim_64", "__device__ void issue_dq() {", "A::dq_col(consumer)));")
+
+# %% [markdown]
+# b5e is 1.13 times as fast as b4g at $d = 64$. It matters when dQ is issued: after the exponentials of 32 of the 128
+# queries, so that it runs under those of the other 96. If it is issued after those of 64, b5e is only 1.03 times as fast
+# as b4g. On an H100, b5e is as fast as FlashAttention-3 at $d = 64$, and 1.06 times as fast at $d = 128$: [its
+# README](../stages/b5e_dim_64/README.md#what-it-buys) has the figures, and what was tried.
+
+# %%
+# %exercise b5_share_columns
+
+# %% [markdown]
 # ## b6: the same bits
 #
-# b5d's key tiles add to dQ in the order in which they happen to run. In b6 they take turns, as in b3 (lesson 16): a
+# b5e's key tiles add to dQ in the order in which they happen to run. In b6 they take turns, as in b3 (lesson 16): a
 # counter per tile of dQ and consumer holds the key tile that adds next. A store warp waits until that is its own, while
 # the consumer computes the step.
 #
-# One thing is new. `cp.reduce.async.bulk` only issues the addition. b5d then waits until TMA has read shared memory, but
+# One thing is new. `cp.reduce.async.bulk` only issues the addition. b5e then waits until TMA has read shared memory, but
 # TMA may add later. If the turn were passed there, the next key tile could add first. So b6 waits for the completion:
 
 # %%
@@ -242,11 +258,11 @@ lessons.source(
 # completion of an addition implies one. The thread that acquires the turn executes another one before it issues its own
 # addition.
 #
-# The counts are b5d's, except for the counters. Per step each store warp stores a counter once, and loads it at least
+# The counts are b5e's, except for the counters. Per step each store warp stores a counter once, and loads it at least
 # once.
 
 # %%
-rungs = ["b5d_loads_ahead", "b6_same_bits"]
+rungs = ["b5e_dim_64", "b6_same_bits"]
 table = ladder.compare(BackwardProblem(1, 1, 320, 384, 128), rungs, backend="emulator").set_index("stage")
 table[["wgmma_instructions", "wavefronts_gmma", "tma_store_instructions", "global_sectors_st", "conflicts"]].T
 
@@ -256,13 +272,12 @@ table[["wgmma_instructions", "wavefronts_gmma", "tma_store_instructions", "globa
 # Shared memory limits b4g. Per step at $d = 64$ it is busy for 2,816 clocks, and the tensor cores for 2,560 ([b4's
 # README](../stages/b4_wgmma/README.md) counts them). Persistent blocks, which help the forward pass, were tried here.
 # They lose under a causal mask: a grid is better than their fixed order of work items, because its blocks start on
-# whichever SM is free. At $d = 64$ FlashAttention-3 is 8 to 17% faster than b4g, and no rung on
-# `wgmma` is deterministic.
+# whichever SM is free.
 
 # %% [markdown]
 # **Practise:** the exercises begin with `b4_`, `b5_` and `b6_`. **Read on:** the READMEs of
 # [b4](../stages/b4_wgmma/README.md), [b4e](../stages/b4e_overlap/README.md), [b4g](../stages/b4g_wide_adds/README.md),
-# [b5b](../stages/b5b_store_warps/README.md) and [b5d](../stages/b5d_loads_ahead/README.md), with what was tried, and of
-# [b6](../stages/b6_same_bits/README.md).
+# [b5b](../stages/b5b_store_warps/README.md), [b5d](../stages/b5d_loads_ahead/README.md) and
+# [b5e](../stages/b5e_dim_64/README.md), with what was tried, and of [b6](../stages/b6_same_bits/README.md).
 # **Next:** [18, attention without a softmax](18_h1_silu.ipynb). Run this lesson [on
 # Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/17_b4_wgmma.ipynb).

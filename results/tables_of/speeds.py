@@ -129,13 +129,15 @@ def token_speeds() -> str:
 
 def peer_speeds(name: str) -> str:
     """A pass of the fastest rungs and of other implementations: TFLOP/s in bursts and of single launches, and
-    the speed of the last rung that takes the problem as a multiple of the fastest other implementation's.
+    the speed of the last rung that takes the problem as a multiple of the fastest other implementation's. A
+    rung that gives the same bits in every run is not the last one of gradients.
     """
     measured = pd.read_csv(H100 / "peers.csv")
     measured = measured[measured["pass"] == name]
-    stages = {stage.name for stage in discover()}
+    stages = {stage.name: stage for stage in discover()}
     contenders = [*measured.contender.unique()]
     rungs = [contender for contender in contenders if contender in stages]
+    compared = [rung for rung in rungs if name == "forward" or not stages[rung].deterministic]
     others = [contender for contender in contenders if contender not in stages]
     rows = []
     shape = ["B", "H", "Hkv", "N", "d", "dtype", "causal"]
@@ -146,7 +148,7 @@ def peer_speeds(name: str) -> str:
             "/".join(f"{speed:.0f}" for speed in speeds.loc[one]) if one in speeds.index else ""
             for one in [*rungs, *others]
         ]
-        last = [rung for rung in rungs if rung in speeds.index][-1]
+        last = [rung for rung in compared if rung in speeds.index][-1]
         best = speeds.loc[last] / speeds.reindex(others).max()
         problem = f"{dtype} B{b} H{heads} N{n} d{d}{' causal' if causal else ''}"
         rows.append([problem, *cells, "/".join(f"{ratio:.2f}" for ratio in best)])
@@ -154,15 +156,17 @@ def peer_speeds(name: str) -> str:
     return markdown(["", *shown, "last rung / best peer"], rows)
 
 
-def backward_parts(base: str, *, of_b5: bool) -> str:
-    """Kernels of gradients, the rungs from b5 on with their variants or all others, as multiples of ``base``
-    in the same run: medians over the runs and problems of each head dimension, with the least and the most.
+def backward_parts(base: str, runs: range, *, of_b5: bool | None = None) -> str:
+    """Kernels of gradients as multiples of ``base`` in the same run: medians over the problems of ``runs`` by
+    head dimension, with the least and the most. ``of_b5``: the rungs from b5 on with their variants alone, or
+    all others alone.
     """
     keys = ["run", "B", "H", "Hkv", "N", "d", "causal"]
-    measured = pd.read_csv(H100 / "backward_parts.csv").set_index(keys)
+    measured = pd.read_csv(H100 / "backward_parts.csv")
+    measured = measured[measured.run.isin(runs)].set_index(keys)
     by = {name: rows.tflops_single for name, rows in measured.groupby("contender", sort=False)}
     peers = [name for name in by if name.startswith(("FlashAttention", "torch"))]
-    compared = [name for name in by if name.startswith("b5") == of_b5 or name == "b4g_wide_adds"]
+    compared = [name for name in by if of_b5 in (None, name.startswith("b5")) or name == "b4g_wide_adds"]
     rows = []
     for name in dict.fromkeys([*compared, *peers]):
         ratios = (by[name] / by[base]).dropna().groupby(level="d")
@@ -173,6 +177,8 @@ def backward_parts(base: str, *, of_b5: bool) -> str:
     ordered = [(name, of_64, of_128) for of_128, of_64, name in sorted(rows, reverse=True)]
     if not any(of_64 for _, of_64, _ in ordered):
         return markdown(["", "d = 128"], [(name, of_128) for name, _, of_128 in ordered])
+    if not any(of_128 for *_, of_128 in ordered):
+        return markdown(["", "d = 64"], [(name, of_64) for name, of_64, _ in ordered])
     return markdown(["", "d = 64", "d = 128"], ordered)
 
 

@@ -22,9 +22,11 @@ using namespace tiles;
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr int kBuffers = 2; // of Q, dO and dS
 
-/// The key tiles of so many heads are interleaved. The more, the fewer key tiles of one head start together:
-/// these wait for each other's first additions.
-constexpr int kHeads = 16;
+/// The key tiles of several heads are interleaved. The more, the fewer key tiles of one head start together:
+/// these wait for each other's first additions. But Q and dO of one query head of each should stay in the L2
+/// cache.
+constexpr int kMostHeads = 16;
+constexpr int64_t kMostBytes = 32 << 20;
 
 /// The weights are 2^kShift * P, so that they are normal numbers in fp16 down to 2^-26. dP and delta are
 /// scaled by the inverse.
@@ -34,19 +36,22 @@ constexpr float kUnshift = 1.f / (1 << kShift);
 /// A block's arrangement for elements T and head dimension d.
 template <typename T, int d> struct Arrangement {
   // A producer warpgroup, consumer warpgroups of 64 keys each, and the queries of a tile. Registers per
-  // thread:
-  //   dV and dK                        d                             128
+  // thread at d = 128:
+  //   dV and dK                                                      128
   //   under dS:               dP^T, P^T twice, delta         40 + 40 + 20
   //   under dV and dK:        S^T, P^T, dS^T, lse       40 + 20 + 20 + 12
   //   under the exponentials: S^T, dQ^T, lse                  40 + 40 + 8
   static constexpr int consumers = 2, warps = 4 * consumers, keys = 64 * consumers;
   static constexpr int threads = 128 * (consumers + 1);
   static constexpr int producer_registers = 24, consumer_registers = 240; // 24 + 2 x 240 = 3 x 168
-  static constexpr int queries = 80, first_queries = 48, last_queries = queries - first_queries;
+  static constexpr int queries = d == 128 ? 80 : 128, first_queries = d == 128 ? 48 : 32,
+                       last_queries = queries - first_queries;
 
-  /// The consumers share a tile of dQ^T: each has 64 of its d rows.
-  static_assert(d == 64 * consumers);
-  using DqSums = GlobalFragments<16, queries, 4>; // per warp
+  /// The consumers share a tile of dQ^T: each has 64 of 128 rows, or half of the columns of 64 rows.
+  static constexpr int dq_cols = d == 128 ? queries : queries / 2;
+  using DqSums = GlobalFragments<16, dq_cols, 4>; // per warp
+  __device__ static int dq_row(int consumer) { return d == 128 ? 64 * consumer : 0; }
+  __device__ static int dq_col(int consumer) { return d == 128 ? 0 : dq_cols * consumer; }
 
   using KTile = SharedTile<T, keys, d>;
   using QTile = SharedTile<T, queries, d>;
@@ -55,7 +60,7 @@ template <typename T, int d> struct Arrangement {
     alignas(1024) KTile k, v;
     alignas(1024) QTile q[kBuffers], d_o[kBuffers];
     alignas(1024) SharedTile<T, queries, keys> ds[kBuffers];
-    SharedFragments<16, queries> dq[consumers][warpgroup::warps]; // dQ^T
+    SharedFragments<16, dq_cols> dq[consumers][warpgroup::warps]; // dQ^T
     SharedVec<float, queries> lse[kBuffers], delta[kBuffers];
     Barrier kv_full, q_full[kBuffers], q_empty[kBuffers], d_o_full[kBuffers], d_o_empty[kBuffers];
     Barrier ds_full[kBuffers], ds_empty[kBuffers]; // a wait for ds_empty always succeeds at once (README)
@@ -68,9 +73,14 @@ template <typename T, int d> struct Arrangement {
   };
 };
 
-/// The grid: x counts up to kHeads heads, y the key tiles of a head, z the groups of kHeads heads.
+/// The grid: x counts the interleaved heads, a power of two, y the key tiles of a head, z the groups of
+/// heads.
 inline dim3 grid_of(const AttentionBackwardProblem &p, int keys) {
-  const int heads = p.batch * p.kv_heads, section = std::gcd(heads, kHeads);
+  const int64_t bytes = 2 * sizeof(uint16_t) * int64_t(p.q_len) * p.head_dim;
+  int together = kMostHeads;
+  while (together > 1 && together * bytes > kMostBytes)
+    together /= 2;
+  const int heads = p.batch * p.kv_heads, section = std::gcd(heads, together);
   return ladder::launch_grid(section, (p.kv_len + keys - 1) / keys, heads / section);
 }
 
@@ -209,7 +219,7 @@ template <typename T, int d, typename A> struct Consumer {
   RegTile<float, 16, A::queries> s; // S^T, then dP^T of the same tile
   RegTile<T, 16, A::queries> p_16, p_for_ds, ds_16;
   RegTile<float, 16, d> dv, dk;
-  RegTile<float, 16, A::queries> dq; // dQ^T
+  RegTile<float, 16, A::dq_cols> dq; // dQ^T
   RegTile<float, 16, A::first_queries>::RowVec first_lse;
   RegTile<float, 16, A::last_queries>::RowVec last_lse;
   RegTile<float, 16, A::queries>::RowVec delta;
@@ -326,7 +336,9 @@ template <typename T, int d, typename A> struct Consumer {
 
   /// dQ^T = K^T dS^T, with the dS of both consumers.
   __device__ void issue_dq() {
-    warpgroup::mma_AtBt(dq, part<A::keys, 64>(smem.k, 0, 64 * warpgroup::index()), smem.ds[ds_turn.buffer]);
+    const int consumer = warpgroup::index();
+    warpgroup::mma_AtBt(dq, part<A::keys, 64>(smem.k, 0, A::dq_row(consumer)),
+                        part<A::dq_cols, A::keys>(smem.ds[ds_turn.buffer], A::dq_col(consumer)));
   }
 
   /// Stores the consumer's part of a step's dQ^T, after TMA has read that of the step before.
@@ -397,12 +409,14 @@ __global__ void __launch_bounds__(A::warps * 32)
   __shared__ alignas(1024) typename A::QTile tile;
   const int64_t head = int64_t(blockIdx.z) * gridDim.y + blockIdx.y;
   const int warp = group<A::warps>::warp();
-  RegTile<float, 16, A::queries> dq;
-  RegTile<T, 16, A::queries> out;
+  RegTile<float, 16, A::dq_cols> dq;
+  RegTile<T, 16, A::dq_cols> out;
   load(dq, dq_sums_of<A>(dq_sums, head * gridDim.x + blockIdx.x, warp));
   mul(dq, dq, scale);
   copy(out, dq);
-  auto columns = part<A::queries, 16>(tile, 0, 16 * warp);
+  const int consumer = warp / warpgroup::warps;
+  auto columns =
+      part<A::dq_cols, 16>(tile, A::dq_col(consumer), A::dq_row(consumer) + 16 * (warp % warpgroup::warps));
   store(columns, transposed(out));
   fence_async_proxy();
   __syncthreads();
@@ -453,6 +467,6 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
 void ladder::launch(const AttentionBackwardProblem &p, cudaStream_t stream) {
   require_alignment(p, 16);
   dispatch_16_bit(p, [&](auto element) {
-    dispatch_head_dim<128>(p, [&](auto d) { launch_head_dim<decltype(element), d>(p, stream); });
+    dispatch_head_dim<64, 128>(p, [&](auto d) { launch_head_dim<decltype(element), d>(p, stream); });
   });
 }

@@ -1,4 +1,4 @@
-"""b6's claims: the same bits in every run, in any order of blocks, and b5d's counts otherwise."""
+"""b6's claims: the same bits in every run, in any order of blocks, and b5e's counts otherwise."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ NAME = "b6_same_bits"
 ORDERED = [
     BackwardProblem(1, 2, 65, 600, 128, kv_heads=1),
     BackwardProblem(1, 1, 512, 512, 128, is_causal=True),
+    BackwardProblem(1, 1, 129, 513, 64),
 ]
 COUNTS = (
     "wgmma_instructions",
@@ -39,10 +40,11 @@ def test_the_same_bits(
         assert all(torch.equal(first[name], other[name]) for name in first)
 
 
-def test_counts_of_b5d(run_stage: RunStage) -> None:
+@pytest.mark.parametrize(("d", "queries"), [(64, 384), (128, 240)])
+def test_counts_of_b5e(run_stage: RunStage, d: int, queries: int) -> None:
     """Each of the two store warps writes a counter per step."""
-    problem = BackwardProblem(1, 2, 320, 200, 128)
-    b5d, b6 = (run_stage(stage, problem).row for stage in ("b5d_loads_ahead", NAME))
-    assert {name: b6[name] for name in COUNTS} == {name: b5d[name] for name in COUNTS}
-    steps = 2 * 2 * 4  # heads, key tiles, tiles of queries
-    assert b6["global_sectors_st"] - b5d["global_sectors_st"] == 2 * steps
+    problem = BackwardProblem(1, 2, queries, 200, d)
+    b5e, b6 = (run_stage(stage, problem).row for stage in ("b5e_dim_64", NAME))
+    assert {name: b6[name] for name in COUNTS} == {name: b5e[name] for name in COUNTS}
+    steps = 2 * 2 * 3  # heads, key tiles, tiles of queries
+    assert b6["global_sectors_st"] - b5e["global_sectors_st"] == 2 * steps

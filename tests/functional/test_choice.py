@@ -17,7 +17,7 @@ HEAD_DIMS = (64, 128, 256)
 WINDOW = (9, 0)
 LENGTHS = {"q_lens": (100,), "kv_lens": (100,)}
 #: By head dimension.
-DENSE_GRADIENTS = {64: "b4g_wide_adds", 128: "b5d_loads_ahead"}
+DENSE_GRADIENTS = {32: "b4g_wide_adds", 64: "b5e_dim_64", 128: "b5e_dim_64"}
 #: What a problem of attention has, the rung of the forward pass, and the one of the gradients.
 ATTENTION: tuple[tuple[dict[str, Any], str, str], ...] = (
     ({}, "v12c_end_aligned", "dense"),
@@ -73,7 +73,7 @@ def test_a_rung_that_has_not_been_timed_is_chosen_by_name_alone(
 
 
 @pytest.mark.parametrize(
-    ("head_dim", "rung"), [(32, "b3_same_bits"), (64, "b3_same_bits"), (128, "b6_same_bits")]
+    ("head_dim", "rung"), [(32, "b3_same_bits"), (64, "b6_same_bits"), (128, "b6_same_bits")]
 )
 def test_deterministic_gradients(head_dim: int, rung: str) -> None:
     assert highest(BackwardProblem(1, 2, 100, 100, head_dim), deterministic=True).name == rung
