@@ -19,7 +19,12 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ladder.stages import Stage
 
 #: Archives name the folder that they were made in, and fit where the package's path is no longer; see
 #: ladder/build/prebuilt.py.
@@ -72,18 +77,24 @@ def _build_in_tree(names: Sequence[str]) -> None:
     options = {stage.name: stage.chosen_options({}) for stage in stages}
     folder = Path("ladder", "_prebuilt")
     folder.mkdir()
-    for stage in stages:
-        extension, target = build_all([stage], targets, options)[stage.name], targets[stage.name]
+    built = build_all(stages, targets, options)
+
+    def pack(stage: Stage) -> Path:
+        extension, target = built[stage.name], targets[stage.name]
         if not isinstance(extension, Path):
             raise extension
         assert isinstance(target, EmulatorTarget)
+        archive = folder / prebuilt.archive_name(stage, target, options[stage.name])
         with tempfile.TemporaryDirectory() as copied:
             copy = shutil.copytree(extension.parent, Path(copied, "build")) / extension.name
             # The emulator is loaded already wherever a rung is.
             _run("patchelf", "--remove-rpath", str(copy))
-            archive = folder / prebuilt.archive_name(stage, target, options[stage.name])
             prebuilt.pack(copy, archive)
-        print(f"{archive.name}: {archive.stat().st_size / 1e3:,.0f} kB", flush=True)
+        return archive
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for archive in pool.map(pack, stages):
+            print(f"{archive.name}: {archive.stat().st_size / 1e3:,.0f} kB", flush=True)
 
 
 def _run(program: str, *words: str) -> None:
