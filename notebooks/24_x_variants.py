@@ -4,7 +4,7 @@
 # Models use more than plain attention. A *sliding window* hides all but the last keys. A *sink* takes a part of the
 # softmax's weight. A *softcap* bounds the logits. Texts of different lengths are *packed* into one tensor.
 # FlashAttention has all of these, and so do the x rungs: x2 is v12c with one more idea, and x1, x3 and x4 are x2 with
-# one more. Their gradients, x1b to x4b, add the same ideas to b4g.
+# one more. Their gradients, x1b to x4b, add the same ideas to b5e.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.

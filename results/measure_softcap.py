@@ -38,7 +38,7 @@ from ladder.operations import BackwardProblem, Problem
 from ladder.stages import discover
 
 #: The rung beside which each is measured.
-RUNGS = {"x4_softcap": "v12c_end_aligned", "x4b_softcap_gradients": "b4g_wide_adds"}
+RUNGS = {"x4_softcap": "v12c_end_aligned", "x4b_softcap_gradients": "b5e_dim_64"}
 #: Their lines with exp2 and with tanh; helpers are inserted before the last one.
 LINES = {
     "x4_softcap": (
@@ -47,8 +47,8 @@ LINES = {
         "/// How far, in powers of two,",
     ),
     "x4b_softcap_gradients": (
-        "      exp2(x, x);\n",
-        "      mul(x, x, p.scale / p.softcap);\n      tanh(x, x);\n",
+        "    exp2(x, x);\n",
+        "    mul(x, x, p.scale / p.softcap);\n    tanh(x, x);\n",
         "/// The weights are 2^kShift * P",
     ),
 }

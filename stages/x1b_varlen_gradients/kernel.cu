@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "ladder/jagged_rows.h"
+#include "tiles/fragments_shared.h"
 #include "tiles/ring.h"
 #include "tiles/roles.h"
 #include "tiles/tensor_map.h"
@@ -20,7 +21,7 @@ using ladder::RowStatistics;
 using namespace tiles;
 
 constexpr float kLog2E = 1.4426950408889634f;
-constexpr int kBuffers = 2;
+constexpr int kBuffers = 2; // of Q, dO and dS
 
 /// The weights are 2^kShift * P, so that they are normal numbers in fp16 down to 2^-26. dP and delta are
 /// scaled by the inverse.
@@ -29,30 +30,43 @@ constexpr float kUnshift = 1.f / (1 << kShift);
 
 /// A block's arrangement for elements T and head dimension d.
 template <typename T, int d> struct Arrangement {
-  // A producer warpgroup, consumer warpgroups of 64 keys each, and the queries of a tile. Per thread, dV and
-  // dK take d registers, S^T and dP^T `queries` registers.
+  // A producer warpgroup, consumer warpgroups of 64 keys each, and the queries of a tile. Registers per
+  // thread at d = 128:
+  //   dV and dK                                                      128
+  //   under dS:               dP^T, P^T twice, delta         40 + 40 + 20
+  //   under dV and dK:        S^T, P^T, dS^T, lse       40 + 20 + 20 + 12
+  //   under the exponentials: S^T, dQ^T, lse                  40 + 40 + 8
   static constexpr int consumers = 2, warps = 4 * consumers, keys = 64 * consumers;
   static constexpr int threads = 128 * (consumers + 1);
   static constexpr int producer_registers = 24, consumer_registers = 240; // 24 + 2 x 240 = 3 x 168
-  static constexpr int queries = d == 128 ? 64 : 128, parts = queries / 64;
+  static constexpr int queries = d == 128 ? 80 : 128, first_queries = d == 128 ? 48 : 32,
+                       last_queries = queries - first_queries;
+
+  /// The consumers share a tile of dQ^T: each has 64 of 128 rows, or half of the columns of 64 rows.
+  static constexpr int dq_cols = d == 128 ? queries : queries / 2;
+  using DqSums = GlobalFragments<16, dq_cols, 4>; // per warp
+  __device__ static int dq_row(int consumer) { return d == 128 ? 64 * consumer : 0; }
+  __device__ static int dq_col(int consumer) { return d == 128 ? 0 : dq_cols * consumer; }
 
   using KTile = SharedTile<T, keys, d>;
   using QTile = SharedTile<T, queries, d>;
+  /// The tiles take 224 of 227 KB, so all barriers follow them. A Ring's would be padded to 1 KB.
   struct Shared {
-    Ring<KTile, 1> k, v;
-    Ring<QTile, kBuffers> q, d_o;
-    alignas(1024) SharedTile<T, keys, queries> ds[kBuffers]; // dS^T
+    alignas(1024) KTile k, v;
+    alignas(1024) QTile q[kBuffers], d_o[kBuffers];
+    alignas(1024) SharedTile<T, queries, keys> ds[kBuffers];
+    SharedFragments<16, dq_cols> dq[consumers][warpgroup::warps]; // dQ^T
     SharedVec<float, queries> lse[kBuffers], delta[kBuffers];
-    Barrier ds_full[kBuffers];
+    Barrier kv_full, q_full[kBuffers], q_empty[kBuffers], d_o_full[kBuffers], d_o_empty[kBuffers];
+    Barrier ds_full[kBuffers], ds_empty[kBuffers]; // a wait for ds_empty always succeeds at once (b5d)
+    Barrier dq_full[consumers], dq_empty[consumers];
+    tma::Segment kv; // kept for the block's last instructions, as is `key`: no registers are left
+    int key;
   };
   struct Maps {
     tma::JaggedMap<QTile> q, d_o;
     tma::JaggedMap<KTile> k, v, dk, dv;
   };
-
-  /// The consumers share a tile of dQ: each has 64 of 128 rows, or half of the columns of 64 rows.
-  static constexpr int dq_cols = queries == 128 ? d : d / 2;
-  using DqSums = GlobalFragments<16, dq_cols, 4>; // per warp
 };
 
 /// The steps of a block of keys: for each head that reads them, the tiles from `last` down to `first`, which
@@ -84,7 +98,8 @@ template <typename A>
 __device__ void produce(typename A::Shared &smem, const typename A::Maps &maps,
                         const RowStatistics &statistics, const Steps<A> &steps);
 template <typename T, int d, typename A> struct Consumer;
-template <int d, typename A> struct DqPart;
+template <typename A>
+__device__ void add_dq(typename A::Shared &smem, const Steps<A> &steps, int consumer, float *dq_sums);
 
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::threads, 1)
@@ -99,172 +114,239 @@ __global__ void __launch_bounds__(A::threads, 1)
   extern __shared__ __align__(1024) unsigned char bytes[];
   auto &smem = *reinterpret_cast<typename A::Shared *>(bytes);
   if (threadIdx.x == 0) {
-    smem.k.init(1);
-    smem.v.init(1);
-    smem.q.init(A::warps);
-    smem.d_o.init(A::warps);
-    for (Barrier &full : smem.ds_full)
-      full.init(A::warps);
+    const auto init = [](auto &barriers, int arrivals) {
+      for (Barrier &barrier : barriers)
+        barrier.init(arrivals);
+    };
+    smem.kv = steps.kv;
+    smem.key = steps.key;
+    smem.kv_full.init(1);
+    init(smem.q_full, 1);
+    init(smem.d_o_full, 1);
+    init(smem.q_empty, A::warps);
+    init(smem.d_o_empty, A::warps);
+    init(smem.ds_full, A::warps);
+    init(smem.ds_empty, A::warps);
+    init(smem.dq_full, warpgroup::warps);
+    init(smem.dq_empty, 1);
     fence_barrier_init();
   }
   __syncthreads();
 
   if (warpgroup::index() == A::consumers) {
     decrease_registers<A::producer_registers>();
-    if (warpgroup::warp() == 0 && elect_one())
+    const int warp = warpgroup::warp();
+    if (warp == 0 && elect_one())
       produce<A>(smem, maps, statistics, steps);
+    if (0 < warp && warp <= A::consumers && elect_one())
+      add_dq<A>(smem, steps, warp - 1, dq_sums);
   } else {
     increase_registers<A::consumer_registers>();
-    Consumer<T, d, A>{p, steps, smem, dq_sums}.run(maps);
+    Consumer<T, d, A>{p, steps, smem}.run(maps);
   }
+}
+
+/// Issues the loads of a tile and of its vector.
+template <typename Tile, int kLength>
+__device__ inline void load_async(Tile &tile, const tma::JaggedMap<Tile> &map, int row,
+                                  const tma::Segment &segment, SharedVec<float, kLength> &vec,
+                                  const GlobalVec<const float> &values, int padded_row, Barrier &full) {
+  full.arrive_and_expect(sizeof(tile) + sizeof(vec));
+  tma::load_async(vec, values, padded_row, full);
+  tma::load_async(tile, map, row, segment, full);
 }
 
 /// The producer, a single thread.
 template <typename A>
 __device__ void produce(typename A::Shared &smem, const typename A::Maps &maps,
                         const RowStatistics &statistics, const Steps<A> &steps) {
-  smem.k.load_async({}, maps.k, steps.key, steps.kv);
-  smem.v.load_async({}, maps.v, steps.key, steps.kv);
+  smem.kv_full.arrive_and_expect(2 * sizeof(smem.k));
+  tma::load_async(smem.k, maps.k, steps.key, steps.kv, smem.kv_full);
+  tma::load_async(smem.v, maps.v, steps.key, steps.kv, smem.kv_full);
   QueryTile tile = steps.first();
-  Turn<kBuffers> loading;
-  for (int step = 0; step < steps.count(); step++, tile = steps.after(tile), loading.advance()) {
+  Turn<kBuffers> loading_q, loading;
+  for (int step = 0; step < steps.count(); step++, tile = steps.after(tile)) {
     const int head = tile.head, query = steps.query(tile);
     const tma::Segment q{steps.q.first, steps.q.rows, head};
-    smem.q.wait_empty(loading);
-    smem.q.load_async(loading, smem.lse[loading.buffer], statistics.lse_of(head), query);
-    smem.q.load_async(loading, maps.q, query - steps.padded, q);
-    smem.d_o.wait_empty(loading);
-    smem.d_o.load_async(loading, smem.delta[loading.buffer], statistics.delta_of(head), query);
-    smem.d_o.load_async(loading, maps.d_o, query - steps.padded, q);
+    smem.q_empty[loading_q.buffer].wait(loading_q.parity ^ 1);
+    load_async(smem.q[loading_q.buffer], maps.q, query - steps.padded, q, smem.lse[loading_q.buffer],
+               statistics.lse_of(head), query, smem.q_full[loading_q.buffer]);
+    smem.d_o_empty[loading.buffer].wait(loading.parity ^ 1);
+    load_async(smem.d_o[loading.buffer], maps.d_o, query - steps.padded, q, smem.delta[loading.buffer],
+               statistics.delta_of(head), query, smem.d_o_full[loading.buffer]);
+    loading_q.advance();
+    loading.advance();
   }
 }
 
-/// A consumer: a warpgroup with 64 keys, and their gradients. All products except dQ are transposed
-/// (keys x queries), so P^T and dS^T are already in the registers that the next products read as operand
-/// A.
+/// 0, computed from the signs of a tile's exponentials. The sign of a NaN is 0, too: ex2 returns 0x7fffffff.
+template <RegisterTile S> __device__ inline uint32_t zero_of(const S &src) {
+  uint32_t bits = 0;
+#pragma unroll
+  for (const auto &block : src.pairs[0])
+#pragma unroll
+    for (const float2 &pair : block)
+      bits |= __float_as_uint(pair.x) | __float_as_uint(pair.y);
+  return bits >> 31; // the sign
+}
+
+/// A consumer: a warpgroup with 64 keys, and their gradients. S and dP are transposed (keys x queries), so
+/// P^T and dS^T are already in the registers that the next products read as operand A.
 template <typename T, int d, typename A> struct Consumer {
   using consumers = group<A::warps>;
   const AttentionBackwardProblem &p;
   const Steps<A> &steps;
   typename A::Shared &smem;
-  float *dq_sums;
   const int group_key = 64 * warpgroup::index(), key = group_key + 16 * warpgroup::warp(); // in the block
-  const DqPart<d, A> dq_part;
-  RegTile<float, 16, A::queries> s;
-  RegTile<T, 16, A::queries> p_16, ds_16;
+  RegTile<float, 16, A::queries> s; // S^T, then dP^T of the same tile
+  RegTile<T, 16, A::queries> p_16, p_for_ds, ds_16;
   RegTile<float, 16, d> dv, dk;
-  RegTile<float, 16, A::dq_cols> dq;
-  Turn<kBuffers> turn;
+  RegTile<float, 16, A::dq_cols> dq; // dQ^T
+  RegTile<float, 16, A::first_queries>::RowVec first_lse;
+  RegTile<float, 16, A::last_queries>::RowVec last_lse;
+  RegTile<float, 16, A::queries>::RowVec delta;
+  Turn<kBuffers> q_turn, turn; // of Q and of dO: equal, but b5d is slower with one variable
+  Turn<kBuffers> ds_turn;      // of the last dS that was stored, until dQ is complete
 
   __device__ void run(const typename A::Maps &maps) {
     zero(dv);
     zero(dk);
-    smem.k.wait_full({});
-    smem.v.wait_full({});
+    smem.kv_full.wait(0);
     if (steps.count() > 0) {
       QueryTile tile = steps.first();
-      warpgroup::mma_ABt(s, rows_of(smem.k), smem.q.wait_full(turn));
+      issue_s();
       warpgroup::mma_wait(s);
-      compute_p(steps.query(tile));
-      warpgroup::mma_wait(dv);
+      compute_first_p(steps.query(tile));
+      compute_last_p(steps.query(tile));
       for (int step = 1; step < steps.count(); step++) {
         compute_ds();
-        const auto last_tile = tile;
+        const auto last_q_turn = q_turn;
         const auto last_turn = turn;
         tile = steps.after(tile);
+        q_turn.advance();
         turn.advance();
-        // S^T of this step first: dQ and dK of the previous step run under its exponentials.
-        warpgroup::mma_ABt(s, rows_of(smem.k), smem.q.wait_full(turn));
-        warpgroup::mma_wait<1>(dv);
-        smem.d_o.release(last_turn);
-        issue_dq_and_dk(last_turn);
-        warpgroup::mma_wait<2>(s);
-        compute_p(steps.query(tile));
-        warpgroup::mma_wait<A::parts>(dq);
-        atomic_add(dq_part.sums(dq_sums, steps.dq_tile(last_tile)), dq);
-        warpgroup::mma_wait(dk, dv);
-        smem.q.release(last_turn);
+        // S^T of this step first: dK and dQ of the previous step run under its exponentials.
+        issue_s();
+        issue_dk(last_q_turn);
+        warpgroup::mma_wait<2>(dv);
+        release(smem.d_o_empty[last_turn.buffer]);
+        warpgroup::mma_wait<1>(s);
+        // The wait depends on the exponentials, because ptxas would move them past it.
+        smem.ds_full[ds_turn.buffer].wait(ds_turn.parity ^ compute_first_p(steps.query(tile)));
+        warpgroup::mma_wait(dk);
+        release(smem.q_empty[last_q_turn.buffer]);
+        issue_dq();
+        compute_last_p(steps.query(tile));
+        store_dq(step - 1);
       }
       compute_ds();
-      warpgroup::mma_wait(dv);
-      issue_dq_and_dk(turn);
-      warpgroup::mma_wait(dq, dk);
-      atomic_add(dq_part.sums(dq_sums, steps.dq_tile(tile)), dq);
+      issue_dk(q_turn);
+      smem.ds_full[ds_turn.buffer].wait(ds_turn.parity);
+      warpgroup::mma_wait(dv, dk);
+      issue_dq();
+      store_dq(steps.count() - 1);
     }
     write(maps);
   }
 
   /// The consumer's rows of K or V.
-  __device__ auto rows_of(Ring<typename A::KTile, 1> &ring) const {
-    return part<64, d>(ring.tiles[0][0], group_key);
+  __device__ auto rows_of(typename A::KTile &tile) const { return part<64, d>(tile, group_key); }
+
+  /// Called by a whole warp after its products of the buffer's tile are complete.
+  __device__ static void release(Barrier &empty) {
+    if (lane_id() == 0)
+      empty.arrive();
   }
 
-  __device__ auto part_of_d_o(int query) const { return part<64, d>(smem.d_o.tiles[turn.buffer][0], query); }
-
-  /// P^T = exp(scale S^T - lse), for the queries from `tile_query` on of a head. Issues dV of each part
-  /// except the last.
-  __device__ void compute_p(int tile_query) {
-#pragma unroll
-    for (int query = 0; query < A::queries; query += 64) {
-      auto &x = columns<64>(s, query);
-      mul(x, x, p.scale * kLog2E);
-      sub_col(x, x, smem.lse[turn.buffer], query);
-      lower_fill(x, x, steps.kv.rows - steps.key - key);
-      const int first_key = steps.key + key, first_query = tile_query + query;
-      make_causal_t(x, x, first_key, first_query + steps.end - 1);
-      if (first_query + 63 + steps.begin > first_key)
-        tril(x, x, first_key - first_query - steps.begin, -INFINITY);
-      exp2(x, x);
-      if (query == 0)
-        smem.d_o.wait_full(turn); // here, so that ptxas does not move the exponentials past later waits
-      if (query + 64 < A::queries)
-        issue_dv(query);
-    }
+  /// S^T = K Q^T, after the load of a part of lse.
+  __device__ void issue_s() {
+    smem.q_full[q_turn.buffer].wait(q_turn.parity);
+    load(first_lse, smem.lse[q_turn.buffer]);
+    warpgroup::mma_ABt(s, rows_of(smem.k), smem.q[q_turn.buffer]);
   }
 
-  /// dV += P^T dO, for 64 queries.
-  __device__ void issue_dv(int query) {
-    copy(columns<64>(p_16, query), columns<64>(s, query));
-    warpgroup::mma_AB(dv, columns<64>(p_16, query), part_of_d_o(query), dv);
+  /// x = -inf where a query, from `query` on, does not see a key.
+  template <RegisterTile X> __device__ void hide(X &x, int query) {
+    const int first_key = steps.key + key, seen = first_key - query - steps.begin;
+    lower_fill(x, x, steps.kv.rows - first_key);
+    make_causal_t(x, x, seen, p.end - p.begin - 1);
+    if (seen < X::cols - 1)
+      tril(x, x, seen, -INFINITY);
   }
 
-  /// dP^T = V dO^T, dS^T = P^T (dP^T - delta), in registers and for both consumers in shared memory. Issues
-  /// dV of the last part.
+  /// P^T = exp(scale S^T - lse), for a part of the queries, from `query` on.
+  template <RegisterTile X, RegisterVector V> __device__ void compute_p(X &x, const V &lse, int query) {
+    mul(x, x, p.scale * kLog2E);
+    sub_col(x, x, lse);
+    hide(x, query);
+    exp2(x, x);
+  }
+
+  /// The first queries of a tile. Returns 0, computed from the exponentials.
+  __device__ uint32_t compute_first_p(int tile_query) {
+    auto &x = columns<A::first_queries>(s, 0);
+    compute_p(x, first_lse, tile_query);
+    load(last_lse, smem.lse[q_turn.buffer], A::first_queries);
+    return zero_of(x);
+  }
+
+  /// The last queries of the tile.
+  __device__ void compute_last_p(int tile_query) {
+    compute_p(columns<A::last_queries>(s, A::first_queries), last_lse, tile_query + A::first_queries);
+    // Here, because ptxas would move the exponentials past later waits:
+    smem.d_o_full[turn.buffer].wait(turn.parity);
+  }
+
+  /// dP^T = V dO^T and dV += P^T dO. While dV is in flight: dS^T = P^T (dP^T - delta), in registers, and in
+  /// shared memory for both consumers.
   __device__ void compute_ds() {
-    RegTile<float, 16, A::queries> dp;
-#pragma unroll
-    for (int query = 0; query < A::queries; query += 64)
-      warpgroup::mma_ABt(columns<64>(dp, query), rows_of(smem.v), part_of_d_o(query));
-#pragma unroll
-    for (int query = 0; query < A::queries; query += 64) {
-      auto &x = columns<64>(dp, query);
-      warpgroup::mma_wait<A::parts - 1>(x); // with two parts, all except the product issued last
-      mul(x, x, kUnshift);
-      sub_col(x, x, smem.delta[turn.buffer], query);
-      mul(x, x, columns<64>(s, query));
-      copy(columns<64>(ds_16, query), x);
-      auto ds_smem = part<16, 64>(smem.ds[turn.buffer], key, query);
-      store(ds_smem, columns<64>(ds_16, query));
-      if (query == 0)
-        issue_dv(A::queries - 64);
-    }
-    fence_async_proxy(); // makes the stores of dS^T visible to wgmma
+    const auto &d_o = smem.d_o[turn.buffer];
+    copy(p_16, s);
+    copy_apart(p_for_ds, p_16); // dV reads p_16 while dS is computed
+    load(delta, smem.delta[turn.buffer]);
+    warpgroup::mma_ABt(s, rows_of(smem.v), d_o);
+    warpgroup::mma_AB(dv, p_16, d_o, dv);
+    warpgroup::mma_wait<1>(s);
+    mul(s, s, kUnshift);
+    sub_col(s, s, delta);
+    mul(s, s, p_for_ds);
+    copy(ds_16, s);
+    smem.ds_empty[ds_turn.buffer].wait(ds_turn.parity ^ 1);
+    auto ds = part<A::queries, 16>(smem.ds[ds_turn.buffer], 0, key);
+    store(ds, transposed(ds_16));
+    fence_async_proxy(); // makes the stores of dS visible to wgmma
     __syncwarp();
     if (lane_id() == 0)
-      smem.ds_full[turn.buffer].arrive();
+      smem.ds_full[ds_turn.buffer].arrive();
   }
 
-  /// dQ = dS K, with the dS^T of both consumers, and dK += dS^T Q.
-  __device__ void issue_dq_and_dk(Turn<kBuffers> turn) {
-    smem.ds_full[turn.buffer].wait(turn.parity);
-    warpgroup::mma_AtB(dq, part<A::keys, 64>(smem.ds[turn.buffer], 0, dq_part.row),
-                       part<A::keys, A::dq_cols>(smem.k.tiles[0][0], 0, dq_part.col));
-    warpgroup::mma_AB(dk, ds_16, smem.q.tiles[turn.buffer][0], dk);
+  /// dK += dS^T Q.
+  __device__ void issue_dk(Turn<kBuffers> q_turn) { warpgroup::mma_AB(dk, ds_16, smem.q[q_turn.buffer], dk); }
+
+  /// dQ^T = K^T dS^T, with the dS of both consumers.
+  __device__ void issue_dq() {
+    const int consumer = warpgroup::index();
+    warpgroup::mma_AtBt(dq, part<A::keys, 64>(smem.k, 0, A::dq_row(consumer)),
+                        part<A::dq_cols, A::keys>(smem.ds[ds_turn.buffer], A::dq_col(consumer)));
+  }
+
+  /// Stores the consumer's part of a step's dQ^T, after TMA has read that of the step before.
+  __device__ void store_dq(int step) {
+    const int consumer = warpgroup::index();
+    smem.dq_empty[consumer].wait(step % 2 ^ 1);
+    warpgroup::mma_wait(dq);
+    release(smem.ds_empty[ds_turn.buffer]);
+    ds_turn.advance();
+    store(smem.dq[consumer][warpgroup::warp()], dq);
+    fence_async_proxy(); // makes the stores of dQ^T visible to TMA
+    __syncwarp();
+    if (lane_id() == 0)
+      smem.dq_full[consumer].arrive();
   }
 
   /// dK and dV are stored through the shared memory of K and V, once both consumers are done with these.
   __device__ void write(const typename A::Maps &maps) {
-    auto &dk_smem = smem.k.tiles[0][0], &dv_smem = smem.v.tiles[0][0];
+    auto &dk_smem = smem.k, &dv_smem = smem.v;
     RegTile<T, 16, d> out;
     consumers::sync(1);
     mul(dk, dk, p.scale);
@@ -276,38 +358,60 @@ template <typename T, int d, typename A> struct Consumer {
     fence_async_proxy();
     consumers::sync(1);
     if (threadIdx.x == 0) {
-      tma::store_async(maps.dk, dk_smem, steps.key, steps.kv);
-      tma::store_async(maps.dv, dv_smem, steps.key, steps.kv);
+      tma::store_async(maps.dk, dk_smem, smem.key, smem.kv);
+      tma::store_async(maps.dv, dv_smem, smem.key, smem.kv);
       tma::store_commit();
       tma::store_wait_read(); // the block must not end before TMA has read its shared memory
     }
   }
 };
 
-/// The calling consumer's part of a tile of dQ.
-template <int d, typename A> struct DqPart {
-  int row = A::dq_cols == d ? 64 * warpgroup::index() : 0,
-      col = A::dq_cols == d ? 0 : A::dq_cols * warpgroup::index();
+/// A warp's part of dQ^T among the sums of all (batch, query head), tiles and warps.
+template <typename A> __device__ typename A::DqSums dq_sums_of(float *dq_sums, int64_t tile, int warp) {
+  return {dq_sums + (tile * A::warps + warp) * A::DqSums::size};
+}
 
-  /// The calling warp's place among the sums of all (batch, query head), tiles and warps.
-  __device__ static typename A::DqSums sums(float *dq_sums, int64_t tile) {
-    return {dq_sums + (tile * A::warps + group<A::warps>::warp()) * A::DqSums::size};
+/// A store warp, a single thread: issues the additions of its consumer's part of dQ, step by step.
+template <typename A>
+__device__ void add_dq(typename A::Shared &smem, const Steps<A> &steps, int consumer, float *dq_sums) {
+  QueryTile tile = steps.first();
+  for (int step = 0; step < steps.count(); step++, tile = steps.after(tile)) {
+    smem.dq_full[consumer].wait(step % 2);
+    const int first_warp = warpgroup::warps * consumer;
+    tma::add_async(dq_sums_of<A>(dq_sums, steps.dq_tile(tile), first_warp), smem.dq[consumer]);
+    tma::store_commit();
+    tma::store_wait_read();
+    smem.dq_empty[consumer].arrive();
   }
-};
+}
 
-/// dQ = scale * sums, rounded; one block per tile.
+/// dQ = scale * sums, rounded; one block per tile. Each warp transposes its 16 columns through shared memory,
+/// from where TMA stores the rows in bounds.
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::warps * 32)
-    round_dq(const __grid_constant__ AttentionBackwardProblem p, float *dq_sums) {
-  const ladder::JaggedQueries<A::queries> rows{p};
-  const DqPart<d, A> mine;
+    round_dq(const __grid_constant__ tma::JaggedMap<typename A::QTile> dq_map,
+             const __grid_constant__ AttentionBackwardProblem p, float *dq_sums) {
+  const JaggedTile rows(p.cu_seqlens_q, p.batch, A::queries, blockIdx.x);
+  if (rows.row >= rows.length)
+    return;
+  __shared__ alignas(1024) typename A::QTile tile;
+  const int warp = group<A::warps>::warp();
   RegTile<float, 16, A::dq_cols> dq;
   RegTile<T, 16, A::dq_cols> out;
-  load(dq, mine.sums(dq_sums, int64_t(blockIdx.y) * gridDim.x + blockIdx.x));
+  load(dq, dq_sums_of<A>(dq_sums, int64_t(blockIdx.y) * gridDim.x + blockIdx.x, warp));
   mul(dq, dq, p.scale);
   copy(out, dq);
-  const int row = rows.tile.row + mine.row + 16 * warpgroup::warp();
-  store(rows.of<d>(static_cast<T *>(p.dq)), out, row, mine.col);
+  const int consumer = warp / warpgroup::warps;
+  auto columns =
+      part<A::dq_cols, 16>(tile, A::dq_col(consumer), A::dq_row(consumer) + 16 * (warp % warpgroup::warps));
+  store(columns, transposed(out));
+  fence_async_proxy();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    tma::store_async(dq_map, tile, rows.row, {rows.first, rows.length, int(blockIdx.y)});
+    tma::store_commit();
+    tma::store_wait_read(); // the block must not end before TMA has read its shared memory
+  }
 }
 
 template <typename T, int d> void launch_head_dim(AttentionBackwardProblem p, cudaStream_t stream) {
@@ -315,6 +419,7 @@ template <typename T, int d> void launch_head_dim(AttentionBackwardProblem p, cu
   const int tiles = JaggedTile::count(p.total_q, p.batch, A::queries);
   p.q_len = tiles * A::queries; // of all sequences, with their padding
   RowStatistics statistics(p, kShift);
+  statistics.padded_len = p.q_len;
   const size_t rows = size_t(p.heads) * statistics.padded_len;
   const ladder::Workspace<float> workspace((2 + d) * rows, stream, "x1b_varlen_gradients: workspace");
   float *dq_sums = workspace.data() + 2 * rows;
@@ -339,7 +444,8 @@ template <typename T, int d> void launch_head_dim(AttentionBackwardProblem p, cu
   const dim3 grid = ladder::launch_grid(section, key_tiles, p.kv_heads / section);
   kernel<<<grid, A::threads, smem_bytes, stream>>>(maps, p, statistics, dq_sums);
   ladder::check(cudaGetLastError(), "x1b_varlen_gradients: launch");
-  round_dq<T, d, A><<<dq_grid, A::warps * 32, 0, stream>>>(p, dq_sums);
+  round_dq<T, d, A><<<dq_grid, A::warps * 32, 0, stream>>>(
+      tma::jagged_map<typename A::QTile>(p.dq, p.total_q, p.heads, p.heads * d), p, dq_sums);
   ladder::check(cudaGetLastError(), "x1b_varlen_gradients: launch");
 }
 

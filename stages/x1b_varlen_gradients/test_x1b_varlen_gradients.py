@@ -31,15 +31,21 @@ def problem(
 def test_it_counts_what_its_sequences_count_alone(
     run_stage: RunStage, window: tuple[int, int] | None
 ) -> None:
-    """A sequence without queries has the gradients of its keys stored, 0, after their keys are loaded."""
+    """A sequence without queries has the gradients of its keys stored, 0, after their keys are loaded. One
+    without keys has those of its queries stored.
+    """
     whole = run_stage(NAME, problem(Q_LENS, KV_LENS, window)).row
     alone = [
         run_stage(NAME, problem((n,), (m,), window)).row
         for n, m in zip(Q_LENS, KV_LENS, strict=True)
         if n and m
     ]
-    of_keys = -(-KV_LENS[1] // 128)
-    others = {"wgmma_instructions": 0, "tma_load_instructions": 2 * of_keys, "tma_store_instructions": 2}
+    of_keys, of_queries = -(-KV_LENS[1] // 128), 2 * -(-Q_LENS[4] // 128)
+    others = {
+        "wgmma_instructions": 0,
+        "tma_load_instructions": 2 * of_keys,
+        "tma_store_instructions": 2 * of_keys + of_queries,
+    }
     for column in COUNTS:
         assert whole[column] == sum(row[column] for row in alone) + others[column], column
     assert whole["conflicts_gmma"] == 0

@@ -35,8 +35,9 @@ LONGER = {
         "work items that find their sequence, half of these lines; and TMA stores of jagged tensors",
     ),
     "x1b_varlen_gradients": (
-        100,
-        "row statistics of padded sequences, a third of these lines; tile numbers and jagged tensors' TMA",
+        115,
+        "row statistics of padded sequences, a third of these lines; tile numbers; and jagged tensors' TMA, "
+        "also of dQ",
     ),
     "d4_one_launch": (
         145,
