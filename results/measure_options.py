@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Measures what windows, softcaps, sinks and sequences of different lengths cost, beside the dense rungs.
 
-    python3 results/measure_options.py --out results/h200
+    python3 results/measure_options.py --out results/h100
 
 It writes ``options.csv``, one row per rung and problem: TFLOP/s of the pairs of query and key that the mask
 keeps, and the multiple of the dense rung's in the same run. The dense rung of the forward pass is
-v12c_end_aligned, that of the gradients b4g_wide_adds, both on the same sizes, with a causal mask and without
+v12c_end_aligned, that of the gradients b5e_dim_64, both on the same sizes, with a causal mask and without
 one. The x rungs are also measured with a window that hides nothing, and with a causal one: what the feature
 costs where it changes nothing. Needs what ``measure_climb.py`` needs.
 """

@@ -61,8 +61,9 @@ from ladder.stages import discover
 
 #: What is measured by default, beside the peers.
 RUNGS = (
-    *("v11b_store", "v12_order", *DENSE.values()),
-    *("b5_early_dv", "b5b_store_warps", "b5c_80_queries", "b5d_loads_ahead", "b5e_dim_64", "b6_same_bits"),
+    *("v11b_store", "v12_order", DENSE["attention"]),
+    *("b4g_wide_adds", "b5_early_dv", "b5b_store_warps", "b5c_80_queries", "b5d_loads_ahead"),
+    *(DENSE["attention_backward"], "b6_same_bits"),
 )
 BURST_MS = 50.0
 SINGLES = 4  # per round

@@ -118,16 +118,16 @@ def hstu_problem(row: Any) -> str:
 
 
 #: The rungs that windows, sinks, softcaps and sequences are measured beside: see results/measure_options.py.
-DENSE = {"attention": "v12c_end_aligned", "attention_backward": "b4g_wide_adds"}
+DENSE = {"attention": "v12c_end_aligned", "attention_backward": "b5e_dim_64"}
 
 
 def measured_options(stages: Sequence[str]) -> pd.DataFrame | Note:
-    """TFLOP/s of these rungs on an H200 by problem, over the pairs that the mask keeps, and the multiples of
+    """TFLOP/s of these rungs on an H100 by problem, over the pairs that the mask keeps, and the multiples of
     the dense rung's speeds.
     """
     import pandas as pd
 
-    rows = _read("options.csv", "contender")
+    rows = _read("options.csv", "contender", gpu="h100")
     if rows is None:
         return _MISSING
     table = options_by_head_dim(rows[rows["contender"].isin(stages)])
@@ -184,13 +184,13 @@ def busy(
     return table.loc[list(only)] if only else table
 
 
-def _read(file: str, names: str = "") -> pd.DataFrame | None:
-    """A file of ``results/h200``; its column ``names`` has the names that rungs have today."""
+def _read(file: str, names: str = "", gpu: str = "h200") -> pd.DataFrame | None:
+    """A file of that GPU's folder of ``results``; its column ``names`` has the names that rungs have today."""
     import pandas as pd
 
     from ladder.stages import of_today, results_root
 
-    path = results_root() / "h200" / file
+    path = results_root() / gpu / file
     if not path.is_file():
         return None
     rows = pd.read_csv(path)
