@@ -188,7 +188,7 @@ lessons.after("special_function_cycles", lambda: 4 * 64 * 80 * 128 / 4096)
 # %% [markdown]
 # Both units have the same work. Without a cap the softmax takes half of the products' time and hides under them. With
 # a cap, both take the same time, so whenever one unit waits, time is lost. The table shows the cost, in TFLOP/s on an
-# H200 at B = 4, H = 16, N = M = 4096 in bf16. In brackets is the ratio to v12c's speed; masks with a right side of 0
+# H100 at B = 4, H = 16, N = M = 4096 in bf16. In brackets is the ratio to v12c's speed; masks with a right side of 0
 # are compared with its causal speed:
 
 # %%
@@ -301,7 +301,7 @@ print("another sequence's keys:", round(key.grad[:150].abs().max().item(), 2))
 # *x5* is v12c with tiles of two widths: K and V have types of their own. On an H100 it is 1.13 times as fast as cuDNN
 # without a mask, and 1.08 times with a causal one (`results/h100/two_dims.csv`, B = 4, H = 16, N = M = 4096).
 #
-# **What is left:** narrow windows. With a window of (127, 0), the rungs reach 0.12 to 0.17 of v12c's causal speed.
+# **What is left:** narrow windows. With a window of (127, 0), the rungs reach 0.15 to 0.17 of v12c's causal speed.
 #
 # **Practise:** `ladder exercise start x2_tiles`, then `x2b_tiles`, `x3_start`, `x3b_delta`, `x4_cap`, `x4b_slope` and
 # `x1_corner`. **Read on:** the READMEs of [x1](../stages/x1_varlen/README.md), [x2](../stages/x2_window/README.md),
