@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 17 b4_wgmma to b6_same_bits: gradients on Hopper
 #
-# Twelve rungs take the backward pass where lessons 07 to 10 took the forward pass: `wgmma`, TMA, roles, overlap. The
+# Thirteen rungs take the backward pass where lessons 07 to 10 took the forward pass: `wgmma`, TMA, roles, overlap. The
 # ideas are known. Two things are new: some of the five products need the results of others, and one gradient is
 # summed over blocks.
 
