@@ -246,7 +246,7 @@ lessons.source("b5e_dim_64", "__device__ void issue_dq() {", "A::dq_col(consumer
 # %%
 lessons.source(
     "b6_same_bits",
-    "/// Waits until key tile `key_tile` may add.",
+    "/// Waits until key tile `key_tile` may add:",
     "ladder::ptx::store_release(next + part, key_tile + 1);",
 )
 

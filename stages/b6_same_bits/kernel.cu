@@ -1,7 +1,7 @@
 // b6_same_bits: the same bits in every run, as in b3_same_bits.
 //
-// Key tiles take turns at each tile of dQ. Store warps wait for them, so the consumers compute the next step
-// meanwhile. An addition by TMA is in order only if it is complete in memory before the turn is passed.
+// Key tiles take turns at each tile of dQ. The store warps wait for their turns while the consumers compute.
+// An addition by TMA is in order only if it is complete in memory before the turn is passed.
 #include <cmath>
 
 #include "ladder/backward_rows.h"
@@ -22,9 +22,9 @@ using namespace tiles;
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr int kBuffers = 2; // of Q, dO and dS
 
-/// The key tiles of several heads are interleaved. The more, the fewer key tiles of one head start together:
-/// these wait for each other's first additions. But Q and dO of one query head of each should stay in the L2
-/// cache.
+/// The key tiles of several heads are interleaved. The more heads, the fewer key tiles of one head start
+/// together and wait for each other's first additions. But of each head that is interleaved, Q and dO of one
+/// query head should stay in the L2 cache.
 constexpr int kMostHeads = 16;
 constexpr int64_t kMostBytes = 32 << 20;
 
@@ -63,7 +63,7 @@ template <typename T, int d> struct Arrangement {
     SharedFragments<16, dq_cols> dq[consumers][warpgroup::warps]; // dQ^T
     SharedVec<float, queries> lse[kBuffers], delta[kBuffers];
     Barrier kv_full, q_full[kBuffers], q_empty[kBuffers], d_o_full[kBuffers], d_o_empty[kBuffers];
-    Barrier ds_full[kBuffers], ds_empty[kBuffers]; // a wait for ds_empty always succeeds at once (README)
+    Barrier ds_full[kBuffers], ds_empty[kBuffers]; // a wait for ds_empty always succeeds at once (b5d)
     Barrier dq_full[consumers], dq_empty[consumers];
     int number; // of the block
   };
@@ -88,8 +88,8 @@ inline dim3 grid_of(const AttentionBackwardProblem &p, int keys) {
 struct Place {
   int kv_head, key_tile;
 
-  /// Key tile by key tile, each of all heads of a group. A block waits only for lower numbers, that is for
-  /// blocks that run or have finished: no deadlock.
+  /// In a group, the first key tiles of all heads come first, then the second ones. A block waits only for
+  /// earlier key tiles of its head. They have lower numbers, so they run or have finished: no deadlock.
   __device__ explicit Place(unsigned number)
       : kv_head(number / (gridDim.x * gridDim.y) * gridDim.x + number % gridDim.x),
         key_tile(number / gridDim.x % gridDim.y) {}
@@ -100,9 +100,9 @@ struct Turns {
   int *started; ///< how many blocks have started
   int *next;    ///< per tile of dQ and consumer: the key tile that adds next
 
-  /// Waits until key tile `key_tile` may add. Called by the thread that then issues the addition, which comes
-  /// after those of the key tiles before it: they are complete, and the fence is the async proxy's part of
-  /// the acquire.
+  /// Waits until key tile `key_tile` may add: the additions of all key tiles before it are complete. Then the
+  /// calling thread issues its addition. The acquire orders it after the others in the generic proxy, the
+  /// fence in the async proxy.
   __device__ void wait(int64_t part, int key_tile) const {
     while (ladder::ptx::load_acquire(next + part) != key_tile)
       ;
@@ -223,7 +223,7 @@ template <typename T, int d, typename A> struct Consumer {
   RegTile<float, 16, A::first_queries>::RowVec first_lse;
   RegTile<float, 16, A::last_queries>::RowVec last_lse;
   RegTile<float, 16, A::queries>::RowVec delta;
-  Turn<kBuffers> q_turn, turn; // of Q and of dO: equal, but b5d is slower with one variable (README)
+  Turn<kBuffers> q_turn, turn; // of Q and of dO: equal, but b5d is slower with one variable (its README)
   Turn<kBuffers> ds_turn;      // of the last dS that was stored, until dQ is complete
 
   __device__ void run(const typename A::Maps &maps) {
