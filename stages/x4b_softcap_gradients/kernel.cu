@@ -30,10 +30,10 @@ constexpr float kUnshift = 1.f / (1 << kShift);
 template <typename T, int d> struct Arrangement {
   // A producer warpgroup, consumer warpgroups of 64 keys each, and the queries of a tile. Registers per
   // thread at d = 128:
-  //   dV and dK                                                             128
-  //   under dS:               dP^T, P^T twice, delta                32 + 32 + 16
-  //   under dV and dK:        S^T, P^T, dS^T, lse               32 + 16 + 16 + 8
-  //   under the exponentials: S^T, T, P^T twice, dQ^T, lse 32 + 16 + 16 + 32 + 8
+  //   dV and dK                                                                       128
+  //   under dS:               dP^T, P^T twice, delta                          32 + 32 + 16
+  //   under dV and dK:        S^T, P^T, dS^T, lse                         32 + 16 + 16 + 8
+  //   under the exponentials: half of S^T, slope, P^T twice, dQ^T, lse 16 + 16 + 32 + 32 + 8
   static constexpr int consumers = 2, warps = 4 * consumers, keys = 64 * consumers;
   static constexpr int threads = 128 * (consumers + 1);
   static constexpr int producer_registers = 24, consumer_registers = 240; // 24 + 2 x 240 = 3 x 168
