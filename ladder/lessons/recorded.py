@@ -185,7 +185,7 @@ def busy(
 
 
 def _read(file: str, names: str = "", gpu: str = "h200") -> pd.DataFrame | None:
-    """A file of that GPU's folder of ``results``; its column ``names`` has the names that rungs have today."""
+    """A file of that GPU's folder in ``results``; its column ``names`` has the rungs' names of today."""
     import pandas as pd
 
     from ladder.stages import of_today, results_root
