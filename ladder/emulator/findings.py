@@ -113,6 +113,10 @@ _REINIT_ADVICE = (
     "Initialise it once, by one thread: it advances from phase to phase by itself. Execute mbarrier.inval "
     "before its memory is used for something else."
 )
+_PLACES_ADVICE = (
+    "A block may wait only for blocks that have started: let each take its number from an atomic counter when "
+    "it starts, or launch no more blocks than fit."
+)
 _LOADED_ADVICE = "Wait first: every reader must wait for the mbarrier phase that the copy completes."
 _EXPECTED_ADVICE = "Add the bytes of this copy to mbarrier.arrive.expect_tx of that phase."
 _STORED_ADVICE = (
@@ -141,6 +145,7 @@ MORE_ADVICE = (
     _CLUSTER_ADVICE,
     _INIT_ADVICE,
     _REINIT_ADVICE,
+    _PLACES_ADVICE,
     _LOADED_ADVICE,
     _EXPECTED_ADVICE,
     _STORED_ADVICE,
@@ -245,6 +250,8 @@ class Finding:
             return _REINIT_ADVICE
         if self.kind == "barrier" and mine.startswith("mbarrier."):
             return _MBARRIER_ADVICE
+        if "more blocks cannot start" in self.message:
+            return _PLACES_ADVICE
         return None
 
     @property

@@ -63,6 +63,13 @@ def test_advice_names_what_asynchronous_instructions_need(kind: str, who: str, o
     assert part not in finding(kind, READ, WRITE).advice
 
 
+def test_advice_for_blocks_that_wait_for_blocks() -> None:
+    found = finding("barrier", party(9, "ld.acquire.gpu.global.b32"))
+    message = "the block waits, like all 132 that fit on the GPU at once, while 138 more blocks cannot start"
+    assert "atomic counter" in replace(found, message=message).advice
+    assert "atomic counter" not in found.advice
+
+
 def test_advice_is_about_the_access() -> None:
     assert "ldmatrix" in finding("misaligned", party(3, "ldmatrix.sync")).advice
     assert "If the index is right" in finding("misaligned", party(3)).advice
