@@ -163,6 +163,9 @@ void HostProgram::launch() {
   }
   const bool is_good = is_function && is_stream && has_arguments && is_attribute && is_grid(grid) &&
                        is_block(block, kernel == Device::narrow ? 32 : 1024) && shared <= std::size_t(limit);
+  // A launch succeeds though its kernel faults: the fault is an error of the calls after it.
+  if (is_faulty && code == cudaSuccess)
+    code = cudaDeviceSynchronize();
   // A cooperative grid of few blocks fits, unless each takes a multiprocessor's whole shared memory.
   call("a launch", code, !is_good || !is_faulty, is_good);
   (void)threads;
