@@ -28,7 +28,7 @@ from ladder.build import CudaTarget, Target
 from ladder.common import isolation
 from ladder.common.isolation import Child, ProcessEnded
 from ladder.errors import ExecutionError, InvalidProblem
-from ladder.operations import AnyProblem, Operation, Tensors, address_of
+from ladder.operations import OFFSETS, AnyProblem, Operation, Tensors, address_of
 
 if TYPE_CHECKING:
     from ladder.stages import Stage
@@ -85,8 +85,11 @@ class CudaLaunch:
         self.call, self._index = call, index
 
     def __call__(self, tensors: Sequence[torch.Tensor | None]) -> None:
-        # Called again for 0 alone: most tensors then cost no call of Python.
-        addresses = [0 if tensor is None else tensor.data_ptr() or address_of(tensor) for tensor in tensors]
+        # Called again for small addresses alone: most tensors then cost no call of Python.
+        addresses = [
+            0 if tensor is None else at if (at := tensor.data_ptr()) > OFFSETS else address_of(tensor)
+            for tensor in tensors
+        ]
         index = self._index
         if _current_device() == index:
             self.call(_raw_stream(index), addresses)

@@ -27,7 +27,7 @@ from ladder.common import isolation
 from ladder.common.isolation import Child, ProcessEnded
 from ladder.common.words import listed
 from ladder.emulator import COUNTERS, variables
-from ladder.operations import AnyProblem, Operation, Tensors, address_of, operation_of
+from ladder.operations import AnyProblem, Operation, Tensors, address_of, extent_bytes, operation_of
 from ladder.stages import Stage, require_arch
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class EmulatorBackend(Backend):
                 lent = [
                     Lent(name, 0, 0, False)
                     if tensor is None
-                    else Lent(name, address_of(tensor), _extent_bytes(tensor), number >= first_output)
+                    else Lent(name, address_of(tensor), extent_bytes(tensor), number >= first_output)
                     for number, (name, tensor) in enumerate(zip(names, tensors, strict=True))
                 ]
                 emulation = emulate(extension, lent, arguments, _session(target, AS_USUAL))
@@ -217,14 +217,6 @@ def _sentences(emulation: Emulation, is_float: Mapping[str, bool]) -> Iterable[s
         names = [name for name in used if is_float.get(name, True) or kind != "copied to the host"]
         if names:
             yield sentence.format(listed(sorted(names)))
-
-
-def _extent_bytes(tensor: Tensor) -> int:
-    """The bytes from the first element to the end of the last, including gaps between strided rows."""
-    if not tensor.numel():
-        return 0
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return (last + 1) * tensor.element_size()
 
 
 def add_totals(totals: Iterable[dict[str, int | None]]) -> dict[str, int | None]:

@@ -22,7 +22,7 @@ from torch import Tensor
 from ladder.backends import LaunchFunction, Loaded, get_backend
 from ladder.build import build
 from ladder.errors import InvalidProblem, UnsupportedProblem
-from ladder.operations import AnyProblem, Output, Tensors, in_memory, operation_of, torch_dtypes
+from ladder.operations import AnyProblem, Output, Tensors, address_of, in_memory, operation_of, torch_dtypes
 from ladder.stages import Ladder, Stage, discover, format_options
 
 #: Instead of a stage's name: the highest that takes the problem there and that has been timed.
@@ -91,7 +91,8 @@ class Run:
         tensors = [*inputs, *outputs]
         try:
             for place in self.places:
-                tensors[place] = _copy(tensors[place])  # type: ignore[arg-type]
+                address_of(inputs[place])  # type: ignore[arg-type] # torch copies from any address
+                tensors[place] = _copy(inputs[place])  # type: ignore[arg-type]
             self.launch(tensors)
         except RuntimeError:  # a tensor without an address, or torch's of one without storage
             found = all_in_memory(self.inputs, inputs)

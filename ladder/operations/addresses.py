@@ -9,9 +9,13 @@ from torch import Tensor
 
 from ladder.errors import InvalidProblem
 
+#: An address above it is one of memory. torch's address of a view whose storage was freed is the offset of
+#: the view in bytes, which is less.
+OFFSETS = 2**40
+
 
 class NoAddress(RuntimeError):
-    """A tensor with elements has no address."""
+    """A tensor has elements outside of memory."""
 
 
 def address_of(tensor: Tensor) -> int:
@@ -19,9 +23,20 @@ def address_of(tensor: Tensor) -> int:
     RuntimeError for a tensor without storage.
     """
     address = tensor.data_ptr()
-    if not address and tensor.numel():
-        raise NoAddress("a tensor has no memory")
+    if not tensor.numel():
+        return address
+    offset = tensor.storage_offset() * tensor.element_size()
+    if address == offset or offset + extent_bytes(tensor) > tensor.untyped_storage().nbytes():
+        raise NoAddress("a tensor has elements outside of memory")
     return address
+
+
+def extent_bytes(tensor: Tensor) -> int:
+    """The bytes from the first element to the end of the last, including gaps between strided rows."""
+    if not tensor.numel():
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return (last + 1) * tensor.element_size()
 
 
 def in_memory(name: str, tensor: Tensor) -> Tensor:
@@ -68,4 +83,6 @@ def _explained(tensor: Tensor) -> tuple[str, str]:
         )
     if torch._is_functional_tensor(tensor):
         return "is a functional tensor, without memory of its own", "Pass the tensor that it wraps."
-    return "has no memory: its storage was resized to 0 bytes", "Resize the storage before the call."
+    left = tensor.untyped_storage().nbytes()
+    what = "has elements outside of its storage, which" if left else "has no memory: its storage"
+    return f"{what} was resized to {left} bytes", "Resize the storage before the call."

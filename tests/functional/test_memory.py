@@ -145,6 +145,19 @@ def freed(like: Tensor) -> Tensor:
     return tensor
 
 
+def freed_part(like: Tensor, dim: int = 0) -> Tensor:
+    """A view that was made before: its address is not 0, but the place in the storage."""
+    part = torch.stack([like, like], dim).select(dim, 1)
+    part.untyped_storage().resize_(0)
+    return part
+
+
+def shortened(like: Tensor) -> Tensor:
+    tensor = like.clone()
+    tensor.untyped_storage().resize_(10)
+    return tensor
+
+
 def left_over(like: Tensor) -> Tensor:
     kept: list[Tensor] = []
     torch.func.vmap(lambda x: (kept.append(x), x)[1])(like[None])
@@ -154,7 +167,12 @@ def left_over(like: Tensor) -> Tensor:
 @pytest.mark.parametrize("place", range(3))
 @pytest.mark.parametrize(
     "made, why",
-    [(freed, "has no memory: its storage was resized to 0 bytes"), (left_over, "belongs to a transform")],
+    [
+        (freed, "has no memory: its storage was resized to 0 bytes"),
+        (freed_part, "has no memory: its storage was resized to 0 bytes"),
+        (shortened, "has elements outside of its storage, which was resized to 10 bytes"),
+        (left_over, "belongs to a transform"),
+    ],
 )
 def test_inputs_without_memory_are_named(call: Call, place: int, made: Any, why: str) -> None:
     """First where tensors like these are not known."""
@@ -165,6 +183,15 @@ def test_inputs_without_memory_are_named(call: Call, place: int, made: Any, why:
             call(*given)
         with pytest.raises(InvalidProblem, match=f"^({names[place]}) {why}"):
             call(*[made(x) if i == place else x for i, x in enumerate(given)])
+
+
+@pytest.mark.parametrize("call", [attention, varlen], ids=lambda call: call.__name__)
+def test_inputs_to_be_copied_are_in_memory(call: Call) -> None:
+    """torch would copy from any address."""
+    given = [torch.stack([x, x], dim=-1)[..., 1] for x in inputs(call)]
+    call(*given)
+    with pytest.raises(InvalidProblem, match="has no memory: its storage was resized to 0 bytes"):
+        call(given[0], freed_part(given[1], -1), given[2])
 
 
 def fake(like: Tensor) -> Tensor:
@@ -178,6 +205,7 @@ def fake(like: Tensor) -> Tensor:
     "made, why",
     [
         (freed, "d_o has no memory: its storage was resized to 0 bytes"),
+        (freed_part, "d_o has no memory: its storage was resized to 0 bytes"),
         (left_over, "d_o belongs to a transform of torch.func that has ended"),
         (fake, "d_o is of type FakeTensor, without memory of its own"),
         (torch._to_functional_tensor, "d_o is a functional tensor, without memory of its own"),
