@@ -18,7 +18,7 @@ from ladder.functional import flops
 from ladder.functional.kept import Kept, kind_of
 from ladder.functional.runs import AUTO, Choice, Run, lies_in_rows, option_words, prepare
 from ladder.functional.transforms import autocast, needs_operator
-from ladder.operations import DecodingProblem, check_descales, check_lengths, problem_of_cache
+from ladder.operations import DecodingProblem, check_descales, check_lengths, problem_of_cache, require_memory
 from ladder.stages import parse_options
 
 #: Tensors in the order of :data:`_INPUTS`.
@@ -174,11 +174,13 @@ def _require_new(
                 f"{name} is {tuple(new.shape)}, {new.dtype} on {new.device}; with this query and cache "
                 f"it must be {wanted}, {k_cache.dtype} on {k_cache.device}"
             )
+        require_memory(name, new)
     for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
         if isinstance(cache, Tensor) and cache._is_zerotensor():
             raise InvalidProblem(
                 f"{name} is torch's zero tensor: nothing can be stored", f"Pass {name}.clone()."
             )
+        require_memory(name, cache)
 
 
 def _append(cache: Tensor, new: Tensor, seqused_k: Tensor, block_table: Tensor | None) -> None:

@@ -83,6 +83,8 @@ def _explained(tensor: Tensor) -> tuple[str, str]:
         )
     if torch._is_functional_tensor(tensor):
         return "is a functional tensor, without memory of its own", "Pass the tensor that it wraps."
+    if tensor.is_meta:
+        return "is on meta, where tensors have no memory", "Pass one on the CPU or a CUDA GPU."
     left = tensor.untyped_storage().nbytes()
     what = "has elements outside of its storage, which" if left else "has no memory: its storage"
     return f"{what} was resized to {left} bytes", "Resize the storage before the call."

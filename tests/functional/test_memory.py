@@ -164,6 +164,23 @@ def left_over(like: Tensor) -> Tensor:
     return kept[0]
 
 
+@pytest.mark.parametrize("name", ["v_cache", "v_new"])
+def test_nothing_is_stored_unless_all_is_in_memory(name: str) -> None:
+    q, k, v = inputs(decoding)
+    new, before = draw(2, 2, 1, 64), k.clone()
+    given = {"v_cache": v, "k_new": new, "v_new": new}
+    given[name] = freed(given[name])
+    with pytest.raises(InvalidProblem, match=f"^{name} has no memory"):
+        ladder.decode_attention(q, k, seqused_k=LENGTHS, **given)
+    assert torch.equal(k, before)
+
+
+def test_numbers_on_meta_are_named() -> None:
+    q, k, v = inputs(decoding)
+    with pytest.raises(InvalidProblem, match=r"^seqused_k is on meta, where tensors have no memory"):
+        ladder.decode_attention(q, k, v, LENGTHS.to("meta"))
+
+
 @pytest.mark.parametrize("place", range(3))
 @pytest.mark.parametrize(
     "made, why",
