@@ -114,8 +114,8 @@ _REINIT_ADVICE = (
     "before its memory is used for something else."
 )
 _PLACES_ADVICE = (
-    "A block may wait only for blocks that have started: let each take its number from an atomic counter when "
-    "it starts, or launch no more blocks than fit."
+    "A block may wait only for blocks that have started: let each take its number from an atomic counter "
+    "when it starts, or launch no more blocks than fit."
 )
 _LOADED_ADVICE = "Wait first: every reader must wait for the mbarrier phase that the copy completes."
 _EXPECTED_ADVICE = "Add the bytes of this copy to mbarrier.arrive.expect_tx of that phase."
