@@ -181,9 +181,9 @@ table = ladder.compare(
 table[["wgmma_instructions", "wavefronts_gmma", "wavefronts_st", "tma_store_instructions", "conflicts"]].T
 
 # %% [markdown]
-# Q has three buffers in both rungs. Q of a step is released at the end of the next one, when its dK is complete. With
-# two buffers the load that follows has only the time of one dS. In b5 a third buffer changes little. In b5b it decides:
-# with two, b5b is slower than b4g.
+# Q has three buffers in both rungs. dK of a step is complete only at the end of the next step, and Q is released there.
+# With two buffers, the load into this buffer has only the time of one dS. In b5 a third buffer changes little. In b5b
+# it decides: with two, b5b is slower than b4g.
 #
 # ## b5c: 80 queries
 #
@@ -225,10 +225,10 @@ lessons.source("b5d_loads_ahead", "__device__ void issue_s() {", "smem.q[q_turn.
 lessons.source("b5e_dim_64", "__device__ void issue_dq() {", "A::dq_col(consumer)));")
 
 # %% [markdown]
-# b5e is 1.13 times as fast as b4g at $d = 64$. It matters when dQ is issued: after the exponentials of 32 of the 128
-# queries, so that it runs under those of the other 96. If it is issued after those of 64, b5e is only 1.03 times as fast
-# as b4g. On an H100, b5e is as fast as FlashAttention-3 at $d = 64$, and 1.06 times as fast at $d = 128$: [its
-# README](../stages/b5e_dim_64/README.md#what-it-buys) has the figures, and what was tried.
+# b5e is 1.13 times as fast as b4g at $d = 64$. The time at which dQ is issued matters. b5e issues it after the
+# exponentials of 32 of the 128 queries, so it runs under those of the other 96. If it is issued after those of 64,
+# b5e is only 1.03 times as fast as b4g. On an H100, b5e is as fast as FlashAttention-3 at $d = 64$, and 1.06 times as
+# fast at $d = 128$: [its README](../stages/b5e_dim_64/README.md#what-it-buys) has the figures, and what was tried.
 
 # %%
 # %exercise b5_share_columns
@@ -237,8 +237,8 @@ lessons.source("b5e_dim_64", "__device__ void issue_dq() {", "A::dq_col(consumer
 # ## b6: the same bits
 #
 # b5e's key tiles add to dQ in the order in which they happen to run. In b6 they take turns, as in b3 (lesson 16): a
-# counter per tile of dQ and consumer holds the key tile that adds next. A store warp waits until that is its own, while
-# the consumer computes the step.
+# counter per tile of dQ and consumer holds the number of the key tile that adds next. A store warp waits until it is
+# the number of its own key tile. Meanwhile the consumer computes the step.
 #
 # One thing is new. `cp.reduce.async.bulk` only issues the addition. b5e then waits until TMA has read shared memory, but
 # TMA may add later. If the turn were passed there, the next key tile could add first. So b6 waits for the completion:
@@ -258,8 +258,8 @@ lessons.source(
 # completion of an addition implies one. The thread that acquires the turn executes another one before it issues its own
 # addition.
 #
-# The counts are b5e's, except for the counters. Per step each store warp stores a counter once, and loads it at least
-# once.
+# All counts are b5e's, except those of accesses to the counters. Per step each store warp stores a counter once, and
+# loads it at least once.
 
 # %%
 rungs = ["b5e_dim_64", "b6_same_bits"]

@@ -30,8 +30,9 @@ ADVICE = {
     "let only that thread do it.",
     ORDER_OF_ADDITIONS: "Sums of floats depend on their order: two runs may differ in the last bits. If they "
     "must not, let the threads take turns, and acquire the turn.",
-    "unordered additions": "Let the threads take turns, and acquire the turn. If the last bits may differ, "
-    "say deterministic = false in stage.toml.",
+    "unordered additions": "Let the threads take turns, and acquire the turn. Release it only after the "
+    "addition is complete: if TMA adds, after wait_group without .read. If the last bits may differ, say "
+    "deterministic = false in stage.toml.",
     "undefined registers": "Wait for the product (wgmma.wait_group) before its registers are used; execute "
     "wgmma.fence before the first product that uses them.",
     "race between streams": "Put both into one stream, or make the later stream wait: cudaEventRecord on the "
