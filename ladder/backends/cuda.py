@@ -28,7 +28,7 @@ from ladder.build import CudaTarget, Target
 from ladder.common import isolation
 from ladder.common.isolation import Child, ProcessEnded
 from ladder.errors import ExecutionError, InvalidProblem
-from ladder.operations import OFFSETS, AnyProblem, Operation, Tensors, address_of
+from ladder.operations import LARGEST_OFFSET, AnyProblem, Operation, Tensors, address_of
 
 if TYPE_CHECKING:
     from ladder.stages import Stage
@@ -87,7 +87,7 @@ class CudaLaunch:
     def __call__(self, tensors: Sequence[torch.Tensor | None]) -> None:
         # Called again for small addresses alone: most tensors then cost no call of Python.
         addresses = [
-            0 if tensor is None else at if (at := tensor.data_ptr()) > OFFSETS else address_of(tensor)
+            0 if tensor is None else at if (at := tensor.data_ptr()) > LARGEST_OFFSET else address_of(tensor)
             for tensor in tensors
         ]
         index = self._index

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 from ladder.doors import door
 
 if TYPE_CHECKING:
-    from ladder.operations.addresses import OFFSETS, address_of, extent_bytes, in_memory, require_memory
+    from ladder.operations.addresses import (
+        LARGEST_OFFSET,
+        address_of,
+        extent_bytes,
+        in_memory,
+        require_memory,
+    )
     from ladder.operations.attention.inputs import KINDS, TORCH_DTYPES, make_inputs
     from ladder.operations.attention.problem import INPUTS, LARGEST_SCALE, Problem, value_dim
     from ladder.operations.attention.reference import AttentionReference, attention_float64, reference

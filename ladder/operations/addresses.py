@@ -11,7 +11,7 @@ from ladder.errors import InvalidProblem
 
 #: An address above it is one of memory. torch's address of a view whose storage was freed is the offset of
 #: the view in bytes, which is less.
-OFFSETS = 2**40
+LARGEST_OFFSET = 2**40
 
 
 class NoAddress(RuntimeError):
