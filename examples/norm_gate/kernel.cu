@@ -2,56 +2,63 @@
 // rows stay in registers. Two kernels would store and load them.
 #include "ladder/dispatch.h"
 #include "ladder/norm_gate.h"
+#include "ladder/norm_gate_rows.h"
 #include "tiles/tiles.h"
 
 namespace {
 
-using namespace tiles;
+using namespace ladder::norm_gate_rows;
 
-constexpr int kWarps = 4, kRows = 16;
-
-template <typename T, int kCols>
-__global__ void __launch_bounds__(kWarps * 32)
+template <typename T, int kParts>
+__global__ void __launch_bounds__(kMostWarps * 32, 2 * kNarrow / kParts)
     norm_gate(const __grid_constant__ ladder::NormGateProblem problem) {
-  using Gmem = GlobalMatrix<const T, kCols>;
-  const int row = (blockIdx.x * kWarps + threadIdx.x / 32) * kRows;
+  using Tile = RegTile<float, kRows, kCols>;
+  const int row = blockIdx.x * kRows, cols = problem.cols;
+  __shared__ Exchange exchanges[2];
+  Rows<T, kParts> x_in{problem, problem.x, row}, gate_in{problem, problem.gate, row};
 
-  RegTile<T, kRows, kCols> in_dtype;
-  RegTile<float, kRows, kCols> x, gate;
-  typename RegTile<float, kRows, kCols>::ColVec mean, scale;
-  typename RegTile<float, kRows, kCols>::RowVec weight, bias;
-  load(in_dtype, Gmem{static_cast<const T *>(problem.x), problem.rows}, row);
-  load(weight, GlobalVec<const T>{static_cast<const T *>(problem.weight), kCols});
-  load(bias, GlobalVec<const T>{static_cast<const T *>(problem.bias), kCols});
+  Tile x, gate;
+  typename Tile::ColVec mean, scale;
+  zero(mean);
+  for_each_part<kParts>(cols, [&](int part, int col) {
+    x_in.read(x, part, col);
+    row_sum_in_lane(mean, x, mean);
+  });
+  sum_over_block(&exchanges[0], mean);
+  mul(mean, mean, 1.f / cols);
 
-  copy(x, in_dtype);
-  load(in_dtype, Gmem{static_cast<const T *>(problem.gate), problem.rows}, row);
-  row_sum(mean, x);
-  mul(mean, mean, 1.f / kCols);
-  sub_row(x, x, mean);
+  zero(scale);
+  for_each_part<kParts>(cols, [&](int part, int col) {
+    x_in.read(x, part, col);
+    sub_row(x, x, mean);
+    mul(x, x, x);
+    row_sum_in_lane(scale, x, scale);
+  });
+  sum_over_block(&exchanges[1], scale);
+  invert_deviation(scale, problem);
 
-  mul(gate, x, x);
-  row_sum(scale, gate);
-  mul(scale, scale, 1.f / kCols); // the variance
-  add(scale, scale, problem.epsilon);
-  rsqrt(scale, scale);
-
-  mul_row(x, x, scale);
-  mul_col(x, x, weight);
-  add_col(x, x, bias);
-  copy(gate, in_dtype);
-  mul(x, x, gate);
-  copy(in_dtype, x);
-  store(GlobalMatrix<T, kCols>{static_cast<T *>(problem.y), problem.rows}, in_dtype, row);
+  for_each_part<kParts>(cols, [&](int part, int col) {
+    typename Tile::RowVec weight, bias;
+    load(weight, columns_of(problem.weight, col));
+    load(bias, columns_of(problem.bias, col));
+    x_in.read(x, part, col);
+    sub_row(x, x, mean);
+    mul_row(x, x, scale);
+    mul_col(x, x, weight);
+    add_col(x, x, bias);
+    gate_in.read(gate, part, col);
+    mul(x, x, gate);
+    write<T>(problem.y, x, problem, row, col);
+  });
 }
 
 } // namespace
 
 void ladder::launch(const NormGateProblem &p, cudaStream_t stream) {
-  const dim3 grid = launch_grid((p.rows + kWarps * kRows - 1) / (kWarps * kRows), 1);
+  const dim3 grid = launch_grid((p.rows + kRows - 1) / kRows, 1);
   dispatch_16_bit(p, [&](auto element) {
-    dispatch_size<64, 128>("cols", p.cols, [&](auto cols) {
-      norm_gate<decltype(element), cols><<<grid, kWarps * 32, 0, stream>>>(p);
+    dispatch_columns(p.cols, [&](auto parts, int threads) {
+      norm_gate<decltype(element), parts><<<grid, threads, 0, stream>>>(p);
     });
   });
   check(cudaGetLastError(), "norm_gate: launch");

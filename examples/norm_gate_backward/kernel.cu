@@ -4,103 +4,172 @@
 //   d_gate = d_y n             d_bias   = sum over the rows of d_y gate
 //   dx     = r (g - mean(g) - xh mean(g xh))
 //   d_weight                            = sum over the rows of d_y gate xh
-// All of that is computed per row in registers, except the sums over the rows. Each warp stores its part of
-// these, and a second kernel adds the parts in a fixed order, so that two runs give the same bits.
+// Each block computes 16 rows at a time in registers, and adds up its sums over rows in shared memory. A
+// second kernel adds the sums of the blocks in a fixed order, so that two runs give the same bits.
 #include "ladder/dispatch.h"
 #include "ladder/norm_gate.h"
+#include "ladder/norm_gate_rows.h"
 #include "ladder/workspace.h"
 #include "tiles/tiles.h"
 
 namespace {
 
-using ladder::NormGateBackwardProblem;
-using namespace tiles;
+using ladder::NormGateBackwardProblem, ladder::NormGateProblem;
+using namespace ladder::norm_gate_rows;
 
-constexpr int kWarps = 4, kRows = 16;
+constexpr int kAddingWarps = 32;
 
-template <typename T, int kCols>
-__global__ void __launch_bounds__(kWarps * 32)
-    differentiate(const __grid_constant__ NormGateBackwardProblem problem, float *parts) {
-  using Tile = RegTile<float, kRows, kCols>;
-  const auto &forward = problem.forward;
-  const int warp = blockIdx.x * kWarps + threadIdx.x / 32, row = warp * kRows;
-  const auto read = [&](Tile &tile, const void *gmem) {
-    RegTile<T, kRows, kCols> in_dtype;
-    load(in_dtype, GlobalMatrix<const T, kCols>{static_cast<const T *>(gmem), forward.rows}, row);
-    copy(tile, in_dtype);
-  };
-  const auto write = [&](void *gmem, const Tile &tile) {
-    RegTile<T, kRows, kCols> in_dtype;
-    copy(in_dtype, tile);
-    store(GlobalMatrix<T, kCols>{static_cast<T *>(gmem), forward.rows}, in_dtype, row);
-  };
+/// Of 16 columns: the block's sums over rows.
+struct ColumnSums {
+  SharedVec<float, kCols> of_weight, of_bias;
+};
 
-  Tile xh, g, other;
-  typename Tile::ColVec mean, scale;
-  typename Tile::RowVec weight, bias, sum;
-  read(xh, forward.x);
-  read(g, problem.d_y);
-  load(weight, GlobalVec<const T>{static_cast<const T *>(forward.weight), kCols});
-  load(bias, GlobalVec<const T>{static_cast<const T *>(forward.bias), kCols});
-  row_sum(mean, xh);
-  mul(mean, mean, 1.f / kCols);
-  sub_row(xh, xh, mean);
-  mul(other, xh, xh);
-  row_sum(scale, other);
-  mul(scale, scale, 1.f / kCols); // the variance
-  add(scale, scale, forward.epsilon);
-  rsqrt(scale, scale);
-  mul_row(xh, xh, scale);
-
-  mul_col(other, xh, weight);
-  add_col(other, other, bias);
-  mul(other, other, g);
-  write(problem.d_gate, other);
-
-  read(other, forward.gate);
-  mul(g, g, other);
-  row_sum(sum, transposed(g));
-  store(GlobalVec<float>{parts + (2 * warp + 1) * int64_t(kCols), kCols}, sum);
-  mul(other, g, xh);
-  row_sum(sum, transposed(other));
-  store(GlobalVec<float>{parts + 2 * warp * int64_t(kCols), kCols}, sum);
-
-  mul_col(g, g, weight);
-  row_sum(mean, g);
-  mul(mean, mean, 1.f / kCols);
-  sub_row(g, g, mean);
-  mul_col(other, other, weight);
-  row_sum(mean, other);
-  mul(mean, mean, 1.f / kCols);
-  mul_row(xh, xh, mean);
-  sub(g, g, xh);
-  mul_row(g, g, scale);
-  write(problem.dx, g);
+/// A block's sums in dynamic shared memory, cleared by the warps that add to them.
+template <int kParts> __device__ inline ColumnSums *zeroed_sums(int cols) {
+  extern __shared__ __align__(16) unsigned char smem[];
+  ColumnSums *sums = reinterpret_cast<ColumnSums *>(smem);
+  RegTile<float, kRows, kCols>::RowVec none;
+  zero(none);
+  for_each_part<kParts>(cols, [&](int, int col) {
+    store(sums[col / kCols].of_weight, none);
+    store(sums[col / kCols].of_bias, none);
+  });
+  __syncwarp();
+  return sums;
 }
 
-/// d_weight and d_bias: one thread per column and gradient.
-__global__ void add_up(const __grid_constant__ NormGateBackwardProblem problem, const float *parts,
-                       int warps) {
-  const int cols = problem.forward.cols, column = threadIdx.x;
+/// sums += the sum of the tile's rows.
+template <typename Tile> __device__ inline void add_rows(SharedVec<float, kCols> &sums, Tile &tile) {
+  typename Tile::RowVec sum, before;
+  row_sum(sum, transposed(tile));
+  load(before, sums);
+  add(sum, sum, before);
+  __syncwarp();
+  store(sums, sum);
+  __syncwarp();
+}
+
+/// The sums as rows of 2 * cols numbers in global memory.
+template <int kParts> __device__ inline void store_sums(float *row, const ColumnSums *sums, int cols) {
+  RegTile<float, kRows, kCols>::RowVec of_weight, of_bias;
+  for_each_part<kParts>(cols, [&](int, int col) {
+    load(of_weight, sums[col / kCols].of_weight);
+    load(of_bias, sums[col / kCols].of_bias);
+    store(GlobalVec<float>{row + col, kCols}, of_weight);
+    store(GlobalVec<float>{row + cols + col, kCols}, of_bias);
+  });
+}
+
+template <typename T, int kParts>
+__global__ void __launch_bounds__(kMostWarps * 32)
+    differentiate(const __grid_constant__ NormGateBackwardProblem problem, float *parts) {
+  using Tile = RegTile<float, kRows, kCols>;
+  const NormGateProblem &forward = problem.forward;
+  const int cols = forward.cols;
+  __shared__ Exchange exchanges[4];
+  ColumnSums *sums = zeroed_sums<kParts>(cols);
+
+  for (int row = blockIdx.x * kRows; row < forward.rows; row += gridDim.x * kRows) {
+    Rows<T, kParts> x_in{forward, forward.x, row}, gate_in{forward, forward.gate, row},
+        d_y_in{forward, problem.d_y, row};
+    Tile xh, g, other;
+    typename Tile::ColVec mean, scale, mean_g, mean_gx;
+    typename Tile::RowVec weight, bias;
+    zero(mean);
+    for_each_part<kParts>(cols, [&](int part, int col) {
+      x_in.read(xh, part, col);
+      row_sum_in_lane(mean, xh, mean);
+    });
+    sum_over_block(&exchanges[0], mean);
+    mul(mean, mean, 1.f / cols);
+
+    zero(scale), zero(mean_g), zero(mean_gx);
+    for_each_part<kParts>(cols, [&](int part, int col) {
+      load(weight, columns_of(forward.weight, col));
+      x_in.read(xh, part, col);
+      sub_row(xh, xh, mean);
+      mul(other, xh, xh);
+      row_sum_in_lane(scale, other, scale);
+      d_y_in.read(g, part, col);
+      gate_in.read(other, part, col);
+      mul(g, g, other);
+      mul_col(g, g, weight);
+      row_sum_in_lane(mean_g, g, mean_g);
+      mul(g, g, xh);
+      row_sum_in_lane(mean_gx, g, mean_gx);
+    });
+    sum_over_block(&exchanges[1], scale, mean_g, mean_gx);
+    invert_deviation(scale, forward);
+    mul(mean_g, mean_g, 1.f / cols);
+    mul(mean_gx, mean_gx, 1.f / cols);
+    mul(mean_gx, mean_gx, scale);
+
+    for_each_part<kParts>(cols, [&](int part, int col) {
+      load(weight, columns_of(forward.weight, col));
+      load(bias, columns_of(forward.bias, col));
+      x_in.read(xh, part, col);
+      sub_row(xh, xh, mean);
+      mul_row(xh, xh, scale);
+      d_y_in.read(g, part, col);
+      mul_col(other, xh, weight);
+      add_col(other, other, bias);
+      mul(other, other, g);
+      write<T>(problem.d_gate, other, forward, row, col);
+
+      gate_in.read(other, part, col);
+      mul(g, g, other);
+      add_rows(sums[col / kCols].of_bias, g);
+      mul(other, g, xh);
+      add_rows(sums[col / kCols].of_weight, other);
+
+      mul_col(g, g, weight);
+      sub_row(g, g, mean_g);
+      mul_row(xh, xh, mean_gx);
+      sub(g, g, xh);
+      mul_row(g, g, scale);
+      write<T>(problem.dx, g, forward, row, col);
+    });
+  }
+  store_sums<kParts>(parts + int64_t(blockIdx.x) * 2 * cols, sums, cols);
+}
+
+/// d_weight and d_bias of 32 columns: each warp adds every 32nd block's sums, the first one the warps'.
+__global__ void __launch_bounds__(kAddingWarps * 32)
+    add_up(const __grid_constant__ NormGateBackwardProblem problem, const float *parts, int blocks) {
+  __shared__ float sums[kAddingWarps][32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int cols = problem.forward.cols, column = blockIdx.x * 32 + lane;
   float sum = 0;
-  for (int warp = 0; warp < warps; warp++)
-    sum += parts[int64_t(warp) * 2 * cols + column];
+#pragma unroll 4
+  for (int block = warp; block < blocks; block += kAddingWarps)
+    sum += parts[int64_t(block) * 2 * cols + column];
+  sums[warp][lane] = sum;
+  __syncthreads();
+  if (warp != 0)
+    return;
+  for (int other = 1; other < kAddingWarps; other++)
+    sum += sums[other][lane];
   *(column < cols ? problem.d_weight + column : problem.d_bias + (column - cols)) = sum;
+}
+
+/// Two blocks for each of 132 SMs, or more with 16 warps per SM. It is the same on all GPUs, and so are the
+/// sums.
+int blocks_of(int rows, int threads) {
+  return std::min((rows + kRows - 1) / kRows, std::max(264, 2112 * 32 / threads));
 }
 
 } // namespace
 
 void ladder::launch(const NormGateBackwardProblem &p, cudaStream_t stream) {
-  const int blocks = (p.forward.rows + kWarps * kRows - 1) / (kWarps * kRows);
-  const dim3 grid = launch_grid(blocks, 1);
-  const Workspace<float> parts(size_t(blocks) * kWarps * 2 * p.forward.cols, stream,
-                               "norm_gate_backward: workspace");
+  const int cols = p.forward.cols;
   dispatch_16_bit(p.forward, [&](auto element) {
-    dispatch_size<64, 128>("cols", p.forward.cols, [&](auto cols) {
-      differentiate<decltype(element), cols><<<grid, kWarps * 32, 0, stream>>>(p, parts.data());
+    dispatch_columns(cols, [&](auto kept, int threads) {
+      const int blocks = blocks_of(p.forward.rows, threads), bytes = cols / kCols * sizeof(ColumnSums);
+      const Workspace<float> parts(size_t(blocks) * 2 * cols, stream, "norm_gate_backward: workspace");
+      differentiate<decltype(element), kept><<<blocks, threads, bytes, stream>>>(p, parts.data());
+      check(cudaGetLastError(), "norm_gate_backward: launch");
+      add_up<<<2 * cols / 32, kAddingWarps * 32, 0, stream>>>(p, parts.data(), blocks);
+      check(cudaGetLastError(), "norm_gate_backward: launch");
     });
   });
-  check(cudaGetLastError(), "norm_gate_backward: launch");
-  add_up<<<1, 2 * p.forward.cols, 0, stream>>>(p, parts.data(), blocks * kWarps);
-  check(cudaGetLastError(), "norm_gate_backward: launch");
 }

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ladder.operations.base import Output, Reference, largest
+from ladder.operations.base import Output, Reference, largest, torch_dtypes
 from ladder.operations.sized import SizedOperation, SizedProblem, U
 
 if TYPE_CHECKING:
@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 #: Added to the variance. Attention's outputs are divided by the sequence length, so their variance may be as
 #: small as torch's default.
 NORM_GATE_EPSILON = 1e-6
+#: The columns of HSTU layers with 2 to 16 heads.
+BENCH_COLS = (128, 256, 512, 1024, 2048)
 
 
 @dataclass(frozen=True)
 class NormGateProblem(SizedProblem):
-    """x and gate (R, C), weight and bias (C) -> y (R, C)."""
+    """x and gate (R, C), weight and bias (C) in fp32 -> y (R, C)."""
 
     operation: ClassVar[str] = "norm_gate"
     letters = {"rows": "R", "cols": "C"}
@@ -80,17 +82,25 @@ class NormGate(SizedOperation):
     title = "norm and gate"
     problem: type[NormGateProblem] = NormGateProblem
     output_names: tuple[str, ...] = ("y",)
-    axes = {"rows": (17, 1, 130), "cols": (64, 128)}
+    axes = {"rows": (17, 1, 130), "cols": (64, 128, 192)}
     edges = {"rows": (15, 16, 31, 33, 63, 65, 127, 128, 129)}
     default_problem = NormGateProblem(1024, 128)
-    default_gpu_problem = NormGateProblem(65536, 128)
+    default_gpu_problem = NormGateProblem(65536, 512)
     check_problems: Sequence[NormGateProblem] = (default_problem, NormGateProblem(100, 64))
     calibration_problems: Sequence[NormGateProblem] = (default_problem,)
-    bench_problems: Sequence[NormGateProblem] = (NormGateProblem(65536, 128, dtype="bf16"),)
+    bench_problems: Sequence[NormGateProblem] = tuple(
+        NormGateProblem(65536, cols, dtype="bf16") for cols in BENCH_COLS
+    )
 
     def input_shapes(self, problem: NormGateProblem) -> dict[str, tuple[int, ...]]:
         of_rows = (problem.rows, problem.cols)
         return {"x": of_rows, "gate": of_rows, "weight": (problem.cols,), "bias": (problem.cols,)}
+
+    def make_inputs(self, problem: Any, device: str = "cpu") -> dict[str, Any]:
+        """Draws standard normal inputs, times the factor of their kind; weight and bias stay fp32."""
+        drawn = super().make_inputs(replace(problem, dtype=None), device)
+        dtype = torch_dtypes()[problem.dtype or "f32"]
+        return {name: x if x.dim() == 1 else x.to(dtype) for name, x in drawn.items()}
 
     def outputs(self, problem: NormGateProblem) -> Sequence[Output]:
         return (Output("y", (problem.rows, problem.cols), problem.dtype or "f32"),)
@@ -114,10 +124,10 @@ class NormGateBackward(NormGate):
     problem = NormGateBackwardProblem
     output_names = ("dx", "d_gate", "d_weight", "d_bias")
     default_problem = NormGateBackwardProblem(1024, 128)
-    default_gpu_problem = NormGateBackwardProblem(65536, 128)
+    default_gpu_problem = NormGateBackwardProblem(65536, 512)
     check_problems = (default_problem, NormGateBackwardProblem(100, 64))
     calibration_problems = (default_problem,)
-    bench_problems = (NormGateBackwardProblem(65536, 128, dtype="bf16"),)
+    bench_problems = tuple(NormGateBackwardProblem(65536, cols, dtype="bf16") for cols in BENCH_COLS)
 
     def input_shapes(self, problem: NormGateProblem) -> dict[str, tuple[int, ...]]:
         return {**super().input_shapes(problem), "d_y": (problem.rows, problem.cols)}

@@ -1,0 +1,131 @@
+// How the blocks of norm_gate and of its gradients divide their rows: a block computes 16 whole rows at a
+// time, and each of its warps has 64 of their columns, or 128. A warp keeps its elements in 16 bits, and
+// computes with 16 columns at a time, so that few registers hold fp32.
+#pragma once
+
+#include <type_traits>
+
+#include "ladder/launch.h"
+#include "ladder/norm_gate.h"
+#include "tiles/tiles.h"
+
+namespace ladder::norm_gate_rows {
+
+using namespace tiles;
+
+constexpr int kRows = 16, kCols = 16, kMostWarps = 16;
+/// How many times 16 columns a warp has.
+constexpr int kNarrow = 4, kWide = 8;
+
+/// The values that the warps of a block exchange, one per row and warp.
+using Exchange = SharedVec<float, kRows>[kMostWarps];
+
+/// The 16 columns of a matrix from `col` on.
+template <typename T, typename Void>
+__device__ inline StridedMatrix<T, kCols> columns_of(Void *matrix, const NormGateProblem &problem, int col) {
+  return {static_cast<T *>(matrix) + col, problem.rows, problem.cols};
+}
+__device__ inline GlobalVec<const float> columns_of(const float *vector, int col) {
+  return {vector + col, kCols};
+}
+
+/// Calls f(part, first column) for each 16 columns of the calling warp. Only the second half of a wide warp's
+/// columns may not exist.
+template <int kParts, typename F> __device__ inline void for_each_part(int cols, F f) {
+#pragma unroll
+  for (int part = 0; part < kParts; part++)
+    if (const int col = (threadIdx.x / 32 * kParts + part) * kCols; part < kNarrow || col < cols)
+      f(part, col);
+}
+
+/// The calling warp's columns of 16 rows of a matrix. A narrow warp keeps them in registers, in 16 bits. A
+/// wide one loads them whenever it reads them, after the first time from a cache: its registers do not hold
+/// three matrices.
+template <typename T, int kParts> class Rows {
+public:
+  __device__ Rows(const NormGateProblem &problem, const void *matrix, int row)
+      : problem_(problem), matrix_(matrix), row_(row) {
+    if constexpr (kParts == kNarrow)
+      for_each_part<kParts>(problem.cols, [&](int part, int col) { load(part, col); });
+  }
+
+  /// dst = 16 columns from `col` on, in fp32.
+  __device__ void read(RegTile<float, kRows, kCols> &dst, int part, int col) {
+    if constexpr (kParts == kNarrow)
+      forget_fp32(part);
+    else
+      load(part, col);
+    copy(dst, tiles_[part]);
+  }
+
+private:
+  __device__ void load(int part, int col) {
+    tiles::load(tiles_[part], columns_of<const T>(matrix_, problem_, col), row_);
+  }
+
+  /// Without this the compiler keeps what it has converted to fp32, in twice the registers.
+  __device__ void forget_fp32(int part) {
+#pragma unroll
+    for (int pair = 0; pair < 4; pair++)
+      asm volatile("" : "+r"(tiles_[part].pairs[0][0][pair]));
+  }
+
+  const NormGateProblem &problem_;
+  const void *matrix_;
+  int row_;
+  RegTile<T, kRows, kCols> tiles_[kParts];
+};
+
+/// 16 columns of a matrix from `col` on = src, rounded.
+template <typename T>
+__device__ inline void write(void *matrix, const RegTile<float, kRows, kCols> &src,
+                             const NormGateProblem &problem, int row, int col) {
+  RegTile<T, kRows, kCols> rounded;
+  copy(rounded, src);
+  store(columns_of<T>(matrix, problem, col), rounded, row);
+}
+
+/// Each of `rows`, of which every lane holds a part, becomes its sum over the block. The warps' sums are
+/// added in one order, so that all warps get the same bits. The exchanges may be used again after the next
+/// barrier.
+template <typename... V> __device__ inline void sum_over_block(Exchange *exchanges, V &...rows) {
+  (sum_over_lanes(rows), ...);
+  const int warps = blockDim.x / 32;
+  if (warps == 1)
+    return;
+  int number = 0;
+  (store(exchanges[number++][threadIdx.x / 32], rows), ...);
+  __syncthreads();
+  const auto sum = [warps](auto &vec, const Exchange &parts) {
+    load(vec, parts[0]);
+    for (int warp = 1; warp < warps; warp++) {
+      std::remove_reference_t<decltype(vec)> part;
+      load(part, parts[warp]);
+      add(vec, vec, part);
+    }
+  };
+  number = 0;
+  (sum(rows, exchanges[number++]), ...);
+}
+
+/// 1 / sqrt(variance + epsilon) of each row, from the sum of its squared differences from the mean.
+template <typename V> __device__ inline void invert_deviation(V &scale, const NormGateProblem &problem) {
+  mul(scale, scale, 1.f / problem.cols);
+  add(scale, scale, problem.epsilon);
+  rsqrt(scale, scale);
+}
+
+/// Calls f(parts per warp, threads per block) for a number of columns; the first is a constant. Throws
+/// std::invalid_argument.
+template <typename F> void dispatch_columns(int cols, F &&f) {
+  constexpr int step = kNarrow * kCols, most = kMostWarps * kWide * kCols;
+  if (cols % step != 0 || cols > most)
+    refuse("cols is %d; it must be a multiple of %d, at most %d", cols, step, most);
+  const int warps = cols / step;
+  if (warps <= kMostWarps)
+    f(std::integral_constant<int, kNarrow>{}, warps * 32);
+  else
+    f(std::integral_constant<int, kWide>{}, (warps + 1) / 2 * 32);
+}
+
+} // namespace ladder::norm_gate_rows
