@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         attention,
         decode_attention,
         hstu_attention,
+        norm_gate,
         register_attention,
         varlen_attention,
     )

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ladder.functional.calls import attention
     from ladder.functional.decoding import decode_attention
     from ladder.functional.forward import inputs_of, prepared
+    from ladder.functional.gating import norm_gate
     from ladder.functional.gradients import attention_backward, gradient_inputs, prepared_gradients
     from ladder.functional.hstu import hstu_attention
     from ladder.functional.huggingface import register_attention

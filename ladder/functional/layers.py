@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ladder.errors import InvalidProblem
+from ladder.functional.gating import norm_gate
 from ladder.functional.hstu import hstu_attention
-from ladder.operations import NORM_GATE_EPSILON
+from ladder.operations import NORM_GATE_EPSILON, norm_gate_takes_cols
 
 
 class HSTULayer(nn.Module):
@@ -20,10 +21,13 @@ class HSTULayer(nn.Module):
         o          = hstu_attention(q, k, v)      with a learned bias a distance
         x         += (norm(o) * u) W_out
 
-    Parameters are fp32; attention is computed in ``dtype``. With ``bias_distance``, logits have a learned
-    bias for the distance of query and key, which is the same for all distances from ``bias_distance`` on.
-    ``bias_heads`` is 1 for a bias that all heads share, or ``heads``. ``attention`` is
-    :func:`ladder.hstu_attention` or a function with the same signature.
+    Parameters are fp32; attention is computed in ``dtype``. If it has 16 bits and ``heads * head_dim`` is a
+    multiple of 64, at most 2,048, :func:`ladder.norm_gate` computes the norm and the gate in it. Otherwise
+    torch computes them in the dtype of x.
+
+    With ``bias_distance``, logits have a learned bias for the distance of query and key, which is the same
+    for all distances from ``bias_distance`` on. ``bias_heads`` is 1 for a bias that all heads share, or
+    ``heads``. ``attention`` is :func:`ladder.hstu_attention` or a function with the same signature.
 
     Raises :class:`InvalidProblem` for sizes that do not fit.
     """
@@ -54,6 +58,7 @@ class HSTULayer(nn.Module):
         self.norm = nn.LayerNorm(dim)
         self.project = nn.Linear(dim, 4 * heads * head_dim)
         self.bias = RelativeBias(bias_heads, bias_distance) if bias_distance else None
+        self._is_fused = norm_gate_takes_cols(heads * head_dim) and dtype in (torch.float16, torch.bfloat16)
         self.attention_norm = nn.LayerNorm(heads * head_dim, eps=NORM_GATE_EPSILON)
         self.output = nn.Linear(heads * head_dim, dim)
 
@@ -79,9 +84,16 @@ class HSTULayer(nn.Module):
             num_targets=num_targets,
             target_group_size=self.target_group_size,
         )
-        gated = self.attention_norm(o.flatten(1).to(x.dtype)) * u
-        residual: Tensor = x + self.output(gated)
+        residual: Tensor = x + self.output(self._gated(o.flatten(1), u, x.dtype))
         return residual
+
+    def _gated(self, o: Tensor, u: Tensor, dtype: torch.dtype) -> Tensor:
+        """norm(o) * u in ``dtype``."""
+        norm = self.attention_norm
+        if not self._is_fused:
+            gated: Tensor = norm(o.to(dtype)) * u
+            return gated
+        return norm_gate(o.to(self.dtype), u.to(self.dtype), norm.weight.float(), norm.bias.float()).to(dtype)
 
 
 class RelativeBias(nn.Module):

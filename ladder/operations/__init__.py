@@ -59,7 +59,12 @@ if TYPE_CHECKING:
         padded_bias,
         require_strided,
     )
-    from ladder.operations.norm_gate import NORM_GATE_EPSILON
+    from ladder.operations.norm_gate import (
+        NORM_GATE_EPSILON,
+        NormGateBackwardProblem,
+        norm_gate_problem_of_tensors,
+        norm_gate_takes_cols,
+    )
     from ladder.operations.registry import DEFAULT_OPERATION, OPERATIONS, get_operation, operation_of
     from ladder.operations.terms import KEYS, QUERIES
 

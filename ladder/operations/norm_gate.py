@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.operations.base import Output, Reference, largest, torch_dtypes
 from ladder.operations.sized import SizedOperation, SizedProblem, U
 
@@ -15,8 +16,15 @@ if TYPE_CHECKING:
 #: Added to the variance. Attention's outputs are divided by the sequence length, so their variance may be as
 #: small as torch's default.
 NORM_GATE_EPSILON = 1e-6
-#: The columns of HSTU layers with 2 to 16 heads.
+#: Kernels take a multiple of this number of columns, up to a largest one.
+_COLS_STEP, _MOST_COLS = 64, 2048
+#: The columns that benchmarks measure: heads times their dimension.
 BENCH_COLS = (128, 256, 512, 1024, 2048)
+
+
+def norm_gate_takes_cols(cols: int) -> bool:
+    """Whether the kernels of this operation and of its gradients take rows of ``cols`` elements."""
+    return cols % _COLS_STEP == 0 and 0 < cols <= _MOST_COLS
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,7 @@ class NormGate(SizedOperation):
     title = "norm and gate"
     problem: type[NormGateProblem] = NormGateProblem
     output_names: tuple[str, ...] = ("y",)
+    strided: tuple[str, ...] = ("x", "gate", "weight", "bias")
     axes = {"rows": (17, 1, 130), "cols": (64, 128, 192)}
     edges = {"rows": (15, 16, 31, 33, 63, 65, 127, 128, 129)}
     default_problem = NormGateProblem(1024, 128)
@@ -123,6 +132,7 @@ class NormGateBackward(NormGate):
     title = "norm and gate's gradients"
     problem = NormGateBackwardProblem
     output_names = ("dx", "d_gate", "d_weight", "d_bias")
+    strided = (*NormGate.strided, "d_y")
     default_problem = NormGateBackwardProblem(1024, 128)
     default_gpu_problem = NormGateBackwardProblem(65536, 512)
     check_problems = (default_problem, NormGateBackwardProblem(100, 64))
@@ -167,6 +177,57 @@ class NormGateBackward(NormGate):
         for name in ("dx", "d_gate"):
             errors[name] = errors[name] + (problem.rounding + U) * exact[name].abs() + problem.underflow
         return Reference(exact, {name: largest(error) for name, error in errors.items()})
+
+
+def norm_gate_problem_of_tensors(x: Any, gate: Any, weight: Any, bias: Any) -> NormGateProblem:
+    """The problem of these tensors. Raises :class:`InvalidProblem` if they do not go together, and
+    :class:`UnsupportedProblem` for a dtype or a number of columns that no kernel takes.
+    """
+    import torch
+
+    tensors = {"x": x, "gate": gate, "weight": weight, "bias": bias}
+    for name, tensor in tensors.items():
+        _check_plain(name, tensor, x)
+    if x.dim() != 2:
+        raise InvalidProblem(f"x has {x.dim()} dimensions; it must have 2: (rows, columns)")
+    dtypes = {one: name for name, one in torch_dtypes().items() if name in ("f16", "bf16")}
+    if x.dtype not in dtypes:
+        raise UnsupportedProblem(f"x is {x.dtype}; it must be one of {', '.join(map(str, dtypes))}")
+    rows, cols = x.shape
+    for name, shape, dtype in (
+        ("gate", (rows, cols), x.dtype),
+        ("weight", (cols,), torch.float32),
+        ("bias", (cols,), torch.float32),
+    ):
+        if tensors[name].shape != shape:
+            raise InvalidProblem(f"{name} is {tuple(tensors[name].shape)}; of this x it must be {shape}")
+        if tensors[name].dtype != dtype:
+            raise InvalidProblem(
+                f"{name} is {tensors[name].dtype}; it must be {dtype}", f"Pass {name}.to({dtype})."
+            )
+    if not norm_gate_takes_cols(cols):
+        raise UnsupportedProblem(
+            f"x has {cols} columns; it must have a multiple of {_COLS_STEP}, at most {_MOST_COLS:,}",
+            "torch.nn.functional.layer_norm takes any number.",
+        )
+    return NormGateProblem(rows, cols, dtype=dtypes[x.dtype])
+
+
+def _check_plain(name: str, tensor: Any, x: Any) -> None:
+    """Raises :class:`InvalidProblem` unless it is a dense tensor in the memory of the device that has x."""
+    import torch
+
+    from ladder.operations.addresses import require_memory
+
+    if not isinstance(tensor, torch.Tensor):
+        raise InvalidProblem(f"{name} is a {type(tensor).__name__}; it must be a torch.Tensor")
+    if tensor.layout != torch.strided:
+        raise InvalidProblem(f"{name} is {tensor.layout}; it must be dense", f"Pass {name}.to_dense().")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise InvalidProblem(f"{name} is on {tensor.device}; it must be on the CPU or a CUDA GPU")
+    if tensor.device != x.device:
+        raise InvalidProblem(f"{name} is on {tensor.device} and x on {x.device}; all must be on one device")
+    require_memory(name, tensor)
 
 
 FORWARD = NormGate()

@@ -6,10 +6,13 @@
 
 namespace ladder {
 
+/// Kernels access two elements at once.
+constexpr unsigned kPairBytes = 4;
+
 inline NormGateProblem norm_gate_problem(Arguments &arguments) {
   NormGateProblem p{};
-  arguments.tensor("x", p.x);
-  arguments.tensor("gate", p.gate);
+  arguments.tensor("x", p.x, kPairBytes);
+  arguments.tensor("gate", p.gate, kPairBytes);
   arguments.tensor("weight", p.weight);
   arguments.tensor("bias", p.bias);
   arguments.size("rows", p.rows);
