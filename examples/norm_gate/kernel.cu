@@ -19,13 +19,7 @@ __global__ void __launch_bounds__(kMostWarps * 32, 2 * kNarrow / kParts)
 
   Tile x, gate;
   typename Tile::ColVec mean, scale;
-  zero(mean);
-  for_each_part<kParts>(cols, [&](int part, int col) {
-    x_in.read(x, part, col);
-    row_sum_in_lane(mean, x, mean);
-  });
-  sum_over_block(&exchanges[0], mean);
-  mul(mean, mean, 1.f / cols);
+  row_mean(mean, x_in, cols, &exchanges[0]);
 
   zero(scale);
   for_each_part<kParts>(cols, [&](int part, int col) {

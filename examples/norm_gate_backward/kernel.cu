@@ -6,6 +6,8 @@
 //   d_weight                            = sum over the rows of d_y gate xh
 // Each block computes 16 rows at a time in registers, and adds up its sums over rows in shared memory. A
 // second kernel adds the sums of the blocks in a fixed order, so that two runs give the same bits.
+#include <algorithm>
+
 #include "ladder/dispatch.h"
 #include "ladder/norm_gate.h"
 #include "ladder/norm_gate_rows.h"
@@ -60,6 +62,40 @@ template <int kParts> __device__ inline void store_sums(float *row, const Column
   });
 }
 
+/// Of each row: mean and r of x, mean(g) and mean(g xh).
+struct Statistics {
+  RegTile<float, kRows, kCols>::ColVec mean, scale, mean_g, mean_gx;
+};
+
+template <typename T, int kParts>
+__device__ inline void compute(Statistics &of, const NormGateProblem &forward, Rows<T, kParts> &x_in,
+                               Rows<T, kParts> &gate_in, Rows<T, kParts> &d_y_in, Exchange *exchanges) {
+  const int cols = forward.cols;
+  RegTile<float, kRows, kCols> x, g, other;
+  row_mean(of.mean, x_in, cols, &exchanges[0]);
+  zero(of.scale), zero(of.mean_g), zero(of.mean_gx);
+  for_each_part<kParts>(cols, [&](int part, int col) {
+    RegTile<float, kRows, kCols>::RowVec weight;
+    load(weight, columns_of(forward.weight, col));
+    x_in.read(x, part, col);
+    sub_row(x, x, of.mean);
+    mul(other, x, x);
+    row_sum_in_lane(of.scale, other, of.scale);
+    d_y_in.read(g, part, col);
+    gate_in.read(other, part, col);
+    mul(g, g, other);
+    mul_col(g, g, weight);
+    row_sum_in_lane(of.mean_g, g, of.mean_g);
+    mul(g, g, x);
+    row_sum_in_lane(of.mean_gx, g, of.mean_gx);
+  });
+  sum_over_block(&exchanges[1], of.scale, of.mean_g, of.mean_gx);
+  invert_deviation(of.scale, forward);
+  mul(of.mean_g, of.mean_g, 1.f / cols);
+  mul(of.mean_gx, of.mean_gx, 1.f / cols);
+  mul(of.mean_gx, of.mean_gx, of.scale); // xh = (x - mean) r
+}
+
 template <typename T, int kParts>
 __global__ void __launch_bounds__(kMostWarps * 32)
     differentiate(const __grid_constant__ NormGateBackwardProblem problem, float *parts) {
@@ -72,44 +108,16 @@ __global__ void __launch_bounds__(kMostWarps * 32)
   for (int row = blockIdx.x * kRows; row < forward.rows; row += gridDim.x * kRows) {
     Rows<T, kParts> x_in{forward, forward.x, row}, gate_in{forward, forward.gate, row},
         d_y_in{forward, problem.d_y, row};
+    Statistics of;
+    compute(of, forward, x_in, gate_in, d_y_in, exchanges);
     Tile xh, g, other;
-    typename Tile::ColVec mean, scale, mean_g, mean_gx;
     typename Tile::RowVec weight, bias;
-    zero(mean);
-    for_each_part<kParts>(cols, [&](int part, int col) {
-      x_in.read(xh, part, col);
-      row_sum_in_lane(mean, xh, mean);
-    });
-    sum_over_block(&exchanges[0], mean);
-    mul(mean, mean, 1.f / cols);
-
-    zero(scale), zero(mean_g), zero(mean_gx);
-    for_each_part<kParts>(cols, [&](int part, int col) {
-      load(weight, columns_of(forward.weight, col));
-      x_in.read(xh, part, col);
-      sub_row(xh, xh, mean);
-      mul(other, xh, xh);
-      row_sum_in_lane(scale, other, scale);
-      d_y_in.read(g, part, col);
-      gate_in.read(other, part, col);
-      mul(g, g, other);
-      mul_col(g, g, weight);
-      row_sum_in_lane(mean_g, g, mean_g);
-      mul(g, g, xh);
-      row_sum_in_lane(mean_gx, g, mean_gx);
-    });
-    sum_over_block(&exchanges[1], scale, mean_g, mean_gx);
-    invert_deviation(scale, forward);
-    mul(mean_g, mean_g, 1.f / cols);
-    mul(mean_gx, mean_gx, 1.f / cols);
-    mul(mean_gx, mean_gx, scale);
-
     for_each_part<kParts>(cols, [&](int part, int col) {
       load(weight, columns_of(forward.weight, col));
       load(bias, columns_of(forward.bias, col));
       x_in.read(xh, part, col);
-      sub_row(xh, xh, mean);
-      mul_row(xh, xh, scale);
+      sub_row(xh, xh, of.mean);
+      mul_row(xh, xh, of.scale);
       d_y_in.read(g, part, col);
       mul_col(other, xh, weight);
       add_col(other, other, bias);
@@ -123,10 +131,10 @@ __global__ void __launch_bounds__(kMostWarps * 32)
       add_rows(sums[col / kCols].of_weight, other);
 
       mul_col(g, g, weight);
-      sub_row(g, g, mean_g);
-      mul_row(xh, xh, mean_gx);
+      sub_row(g, g, of.mean_g);
+      mul_row(xh, xh, of.mean_gx);
       sub(g, g, xh);
-      mul_row(g, g, scale);
+      mul_row(g, g, of.scale);
       write<T>(problem.dx, g, forward, row, col);
     });
   }

@@ -8,8 +8,8 @@
 namespace ladder {
 
 /// y = n * gate, n[i][j] = (x[i][j] - mean_i) / sqrt(variance_i + epsilon) * weight[j] + bias[j], mean and
-/// variance those of row i of x. x, gate and y (rows, cols) are device pointers to contiguous row-major tensors
-/// in `dtype`, weight and bias (cols) to fp32; y overlaps none of them.
+/// variance those of row i of x. x, gate and y (rows, cols) are device pointers to contiguous row-major
+/// tensors in `dtype`, weight and bias (cols) to fp32; y overlaps none of them.
 struct NormGateProblem {
   const void *x, *gate;
   const float *weight, *bias;

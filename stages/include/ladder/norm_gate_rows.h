@@ -108,6 +108,19 @@ template <typename... V> __device__ inline void sum_over_block(Exchange *exchang
   (sum(rows, exchanges[number++]), ...);
 }
 
+/// The mean of each row.
+template <typename V, typename T, int kParts>
+__device__ inline void row_mean(V &mean, Rows<T, kParts> &rows, int cols, Exchange *exchange) {
+  RegTile<float, kRows, kCols> x;
+  zero(mean);
+  for_each_part<kParts>(cols, [&](int part, int col) {
+    rows.read(x, part, col);
+    row_sum_in_lane(mean, x, mean);
+  });
+  sum_over_block(exchange, mean);
+  mul(mean, mean, 1.f / cols);
+}
+
 /// 1 / sqrt(variance + epsilon) of each row, from the sum of its squared differences from the mean.
 template <typename V> __device__ inline void invert_deviation(V &scale, const NormGateProblem &problem) {
   mul(scale, scale, 1.f / problem.cols);
