@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import measure_peers as peers
 import pytest
 import torch
@@ -41,21 +39,6 @@ def test_a_wrong_output_is_an_error_above_one() -> None:
     checker = peers.Checker(GRADIENTS, inputs)
     assert checker.error([dq, dk, dv]) <= 1
     assert checker.error([dq, dk, 1.1 * dv]) > 1
-
-
-def test_power_is_measured_between_changes_of_the_counter() -> None:
-    """The counter changes at 0.1, 0.2 and 0.3 s, by 60 J each time; it is read at other times, too."""
-    read = [
-        (0.00, 10.0),
-        (0.05, 10.0),
-        (0.10, 70.0),
-        (0.15, 70.0),
-        (0.20, 130.0),
-        (0.30, 190.0),
-        (0.35, 190.0),
-    ]
-    assert peers.watts(read) == pytest.approx(120 / 0.2)
-    assert math.isnan(peers.watts(read[:4])) and math.isnan(peers.watts([]))
 
 
 def test_problems_cover_both_passes_masks_and_groups() -> None:
