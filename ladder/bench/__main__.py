@@ -15,6 +15,7 @@ BENCHMARKS = {
     "emulator": "how fast the interpreter is: warp instructions a second and core",
     "gpu": "the speed of every rung on the GPU that is there, beside torch's attention",
     "calls": "what a call of ladder.attention costs on the host, beside torch's",
+    "norm_gate": "ladder.norm_gate on the GPU that is there, forward and backward, beside torch's layer norm",
     "random": "whether every rung is right on problems drawn at random; prints those on which one is not",
     "mutants": "how many wrong rungs, made by machine, the verdicts find",
     "gaps": "how many wrong answers, made by machine, the checks of exercises refuse",

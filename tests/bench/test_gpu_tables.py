@@ -10,7 +10,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from ladder.bench import calls, gpu
+import ladder
+from ladder.bench import calls, gpu, norm_gate
 from ladder.errors import LadderError
 from ladder.operations import BackwardProblem, Problem, get_operation
 
@@ -75,3 +76,28 @@ def test_a_call_has_the_arguments_of_the_problem(monkeypatch: pytest.MonkeyPatch
         "softcap": None,
         "stage": "x3_sink",
     }
+
+
+def test_a_layer_norm_and_gate_has_a_row_per_number_of_columns() -> None:
+    of_all = {"gpu": "a GPU", "compiler": "nvcc", "torch": "2.11", "date": "2026-01-01", "dtype": "bf16"}
+    rows = [
+        {**of_all, "cols": cols, "pass": which, "contender": name, "call_us": 123.4, "gb_per_s": 3210.9}
+        for which in ("forward", "forward and backward")
+        for cols in (512, 2048)
+        for name in ("ladder", "torch", "torch fp32", "torch compiled")
+    ]
+    lines = printed(norm_gate.render(pd.DataFrame(rows)), 80)
+    assert [line.split()[0] for line in lines if "123 (3,211)" in line] == ["512", "2,048"] * 2
+    assert all(line.count("123 (3,211)") == 4 for line in lines if "2,048" in line)
+
+
+@pytest.mark.parametrize("with_gradient", [False, True])
+def test_a_wrong_layer_norm_and_gate_is_not_measured(
+    with_gradient: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_cpu = {"with_gradient": with_gradient, "device": "cpu"}
+    assert len(norm_gate.calls_of(17, 64, torch.bfloat16, **of_cpu)) == 4
+    right = ladder.norm_gate
+    monkeypatch.setattr(ladder, "norm_gate", lambda x, gate, *others: right(x, gate * 1.1, *others))
+    with pytest.raises(LadderError, match=r"ladder\.norm_gate differs from torch by"):
+        norm_gate.calls_of(17, 64, torch.bfloat16, **of_cpu)

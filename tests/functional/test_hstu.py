@@ -12,7 +12,7 @@ from torch import Tensor
 
 import ladder
 from ladder.errors import InvalidProblem, LadderError, UnsupportedProblem
-from ladder.functional import hstu
+from ladder.functional import hstu, layers
 from ladder.functional.runs import Run, highest
 from ladder.operations import HstuBackwardProblem
 
@@ -264,22 +264,34 @@ def test_what_no_rung_differentiates() -> None:
         ladder.hstu_attention(*wide, ints(0, 16))
 
 
-def test_the_layer() -> None:
-    """Compares outputs and all parameters' gradients with the formula in float64, sequence by sequence."""
+@pytest.mark.parametrize(("heads", "is_fused"), [(2, True), (3, False)])
+def test_the_layer(heads: int, is_fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compares outputs and all parameters' gradients with the formula in float64, sequence by sequence. Only
+    rows of 64 columns go through ladder.norm_gate, those of 96 through torch.
+    """
+    shapes: list[torch.Size] = []
+
+    def recorded(*tensors: Tensor) -> Tensor:
+        shapes.append(tensors[0].shape)
+        return ladder.norm_gate(*tensors)
+
+    monkeypatch.setattr(layers, "norm_gate", recorded)
     torch.manual_seed(0)
     layer = ladder.HSTULayer(
         24,
-        HEADS,
+        heads,
         D,
         bias_distance=8,
         target_group_size=2,
         dtype=torch.float16,
         attention=lambda *tensors, **choices: ladder.hstu_attention(*tensors, **choices, **RUNGS),
     )
-    torch.nn.init.normal_(layer.bias.weight)
+    for parameter in (layer.bias.weight, layer.attention_norm.weight, layer.attention_norm.bias):
+        torch.nn.init.normal_(parameter)
     marks = {"num_contexts": ints(1, 2), "num_targets": ints(4, 0)}
     x, cu_seqlens = draw(50, 24, seed=1), ints(0, 33, 50)
     found = layer(x, cu_seqlens, **marks)
+    assert shapes == [(50, 64)] * is_fused
     expected = _layer_by_its_formula(layer, x.double(), cu_seqlens, **marks)
     assert (found - expected).abs().max() < 4e-3
     weights = draw(50, 24, seed=2)
@@ -293,13 +305,14 @@ def _layer_by_its_formula(layer: ladder.HSTULayer, x: Tensor, cu_seqlens: Tensor
     named = {name: parameter.double() for name, parameter in layer.named_parameters()}
     normed = F.layer_norm(x, (24,), named["norm.weight"], named["norm.bias"])
     parts = F.silu(normed @ named["project.weight"].T + named["project.bias"])
-    u, v, q, k = parts.split(HEADS * D, dim=1)
+    width = layer.heads * D
+    u, v, q, k = parts.split(width, dim=1)
     position = torch.arange(33)
     rab = named["bias.weight"][:, (position[:, None] - position).clamp(-8, 8) + 8].expand(2, 1, 33, 33)
-    heads = (part.reshape(50, HEADS, D) for part in (q, k, v))
-    o = plain(*heads, cu_seqlens, rab=rab, target_group_size=2, **marks).reshape(50, HEADS * D)
+    heads = (part.reshape(50, layer.heads, D) for part in (q, k, v))
+    o = plain(*heads, cu_seqlens, rab=rab, target_group_size=2, **marks).reshape(50, width)
     weight, bias = named["attention_norm.weight"], named["attention_norm.bias"]
-    gated = F.layer_norm(o, (HEADS * D,), weight, bias, 1e-6) * u
+    gated = F.layer_norm(o, (width,), weight, bias, 1e-6) * u
     return x + gated @ named["output.weight"].T + named["output.bias"]
 
 
