@@ -126,8 +126,9 @@ lessons.measured_hstu(["h3f_large_blocks"], "hstu_backward")
 #
 # $$ U, V, Q, K = \mathrm{silu}(\mathrm{norm}(X)\,W), \qquad X \leftarrow X + \left(\mathrm{norm}(A) \circ U\right) W_o $$
 #
-# A is the attention's output. U is a *gate*: it decides how much of it goes on. `ladder.HSTULayer` is this layer as a
-# torch module, with a bias of the distance between query and key. Two of them are a recommender:
+# A is the attention's output. U is a *gate*: it decides how much of it goes on. `ladder.norm_gate` computes norm(A) ∘ U
+# in one kernel if a row of A has a multiple of 64 elements. `ladder.HSTULayer` is this layer as a torch module, with a
+# bias of the distance between query and key. Two of them are a recommender:
 
 # %%
 ITEMS, WIDTH = 24, 32
