@@ -57,6 +57,7 @@ def calls_of(
     leaves = [x, gate, *(torch.randn(cols, device=device) for _ in range(2))]
     for leaf in leaves:
         leaf.requires_grad_(with_gradient)
+    torch.compiler.reset()  # after eight kinds of arguments torch runs a function eagerly
     functions: dict[str, Function] = {
         "ladder": ladder.norm_gate,
         "torch": in_16_bits,

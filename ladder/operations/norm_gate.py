@@ -19,7 +19,7 @@ NORM_GATE_EPSILON = 1e-6
 #: Kernels take a multiple of this number of columns, up to a largest one.
 _COLS_STEP, _MOST_COLS = 64, 2048
 #: The columns that benchmarks measure: heads times their dimension.
-BENCH_COLS = (128, 256, 512, 1024, 2048)
+_BENCH_COLS = (128, 256, 512, 1024, 2048)
 
 
 def norm_gate_takes_cols(cols: int) -> bool:
@@ -98,7 +98,7 @@ class NormGate(SizedOperation):
     check_problems: Sequence[NormGateProblem] = (default_problem, NormGateProblem(100, 64))
     calibration_problems: Sequence[NormGateProblem] = (default_problem,)
     bench_problems: Sequence[NormGateProblem] = tuple(
-        NormGateProblem(65536, cols, dtype="bf16") for cols in BENCH_COLS
+        NormGateProblem(65536, cols, dtype="bf16") for cols in _BENCH_COLS
     )
 
     def input_shapes(self, problem: NormGateProblem) -> dict[str, tuple[int, ...]]:
@@ -137,7 +137,7 @@ class NormGateBackward(NormGate):
     default_gpu_problem = NormGateBackwardProblem(65536, 512)
     check_problems = (default_problem, NormGateBackwardProblem(100, 64))
     calibration_problems = (default_problem,)
-    bench_problems = tuple(NormGateBackwardProblem(65536, cols, dtype="bf16") for cols in BENCH_COLS)
+    bench_problems = tuple(NormGateBackwardProblem(65536, cols, dtype="bf16") for cols in _BENCH_COLS)
 
     def input_shapes(self, problem: NormGateProblem) -> dict[str, tuple[int, ...]]:
         return {**super().input_shapes(problem), "d_y": (problem.rows, problem.cols)}
