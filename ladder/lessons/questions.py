@@ -364,6 +364,15 @@ _OTHER_LADDERS = {
         "The queries up to 255 see none of these keys. For both of the others the diagonal cuts the tile.",
         lambda: sum(bool(hstu_mask(384, 384)[row : row + 64, 256:384].any()) for row in (192, 256, 320)),
     ),
+    "tiles_with_targets": Question(
+        "History and targets are 8 tiles each. Which of them does a tile of targets see?",
+        "36 tiles of the history, 64 of targets that see it, and 8 of targets that see their group.",
+        lambda: sum(
+            bool(tile.any())
+            for rows in hstu_mask(2048, 2048, targets=1024, target_group_size=16).split(128, 0)
+            for tile in rows.split(128, 1)
+        ),
+    ),
     "keys_of_the_last_target": Question(
         "All of the history, including the contexts, and of the targets only itself.",
         "12 - 3 tokens of the history, and itself: targets do not see each other.",

@@ -55,7 +55,7 @@ template <typename T, int d> struct Arrangement {
   static constexpr int producer_registers = 24, consumer_registers = 240; // 24 + 2 x 240 = 3 x 168
   static constexpr int queries = d == 128 ? 64 : 128;
   /// Of a tile's queries those whose silu is computed before dQ of the previous step is issued.
-  static constexpr int first_queries = d == 128 ? 16 : 32, last_queries = queries - first_queries;
+  static constexpr int first_queries = 32, last_queries = queries - first_queries;
 
   /// The consumers share a tile of dQ^T: each has 64 of 128 rows, or half of the columns of 64 rows.
   static constexpr int dq_cols = d == 128 ? queries : queries / 2;

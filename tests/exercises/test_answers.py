@@ -67,6 +67,7 @@ TILES = {
     "x2_window": THREE_WARPGROUPS,
     "x3_sink": THREE_WARPGROUPS,
     "x4_softcap": {128: (192, 80)},
+    "h8_wgmma_gradients": {64: (128, 128), 128: (64, 128)},
     "x2b_window_gradients": {64: (128, 128)},
     "x3b_sink_gradient": {64: (128, 128)},
     "x4b_softcap_gradients": {128: (64, 128)},

@@ -192,7 +192,7 @@ def _factor(problem: HstuProblem, got: Tensor, exact: Tensor) -> list[str]:
         (said("length / alpha: alpha / length is missing"), length / alpha if alpha else 0.0),
     ):
         is_other = not math.isclose(factor, 1.0)
-        if is_other and factor and _is_close(got, factor * exact, 2.0**-8 * float(exact.abs().max())):
+        if is_other and factor and _is_close(got, factor * exact, 0.0):
             return [said("It is the right one times {factor:.4g}, {what}.", factor=factor, what=what)]
     return []
 
