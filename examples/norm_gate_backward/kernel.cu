@@ -6,7 +6,7 @@
 //   d_weight                            = sum over the rows of d_y gate xh
 // The README of examples/ compares this form of dx with three others.
 //
-// Each block computes 16 rows at a time in registers, and adds up its sums over rows in shared memory. A
+// Each block computes 16 rows at a time in registers, and each lane adds up its own rows. A
 // second kernel adds the sums of the blocks in a fixed order, so that two runs give the same bits.
 #include <algorithm>
 
@@ -23,46 +23,27 @@ using namespace ladder::norm_gate_rows;
 
 constexpr int kAddingWarps = 32;
 
-/// Of 16 columns: the block's sums over rows.
-struct ColumnSums {
-  SharedVec<float, kCols> of_weight, of_bias;
+/// A block's sums over rows, in each lane those of the lane's own rows until add_lanes.
+template <int kParts> struct ColumnSums {
+  using Vec = RegTile<float, kRows, kCols>::RowVec;
+  Vec of_weight[kParts], of_bias[kParts];
+
+  __device__ void clear() {
+#pragma unroll
+    for (int part = 0; part < kParts; part++)
+      zero(of_weight[part]), zero(of_bias[part]);
+  }
+
+  /// Stores d_weight and d_bias as a row of 2 * cols numbers.
+  __device__ void store(float *row, int cols) {
+    for_each_part<kParts>(cols, [&](int part, int col) {
+      add_lanes(of_weight[part]);
+      add_lanes(of_bias[part]);
+      tiles::store(GlobalVec<float>{row + col, kCols}, of_weight[part]);
+      tiles::store(GlobalVec<float>{row + cols + col, kCols}, of_bias[part]);
+    });
+  }
 };
-
-/// A block's sums in dynamic shared memory, cleared by the warps that add to them.
-template <int kParts> __device__ inline ColumnSums *zeroed_sums(int cols) {
-  extern __shared__ __align__(16) unsigned char smem[];
-  ColumnSums *sums = reinterpret_cast<ColumnSums *>(smem);
-  RegTile<float, kRows, kCols>::RowVec none;
-  zero(none);
-  for_each_part<kParts>(cols, [&](int, int col) {
-    store(sums[col / kCols].of_weight, none);
-    store(sums[col / kCols].of_bias, none);
-  });
-  __syncwarp();
-  return sums;
-}
-
-/// sums += the sum of the tile's rows.
-template <typename Tile> __device__ inline void add_rows(SharedVec<float, kCols> &sums, Tile &tile) {
-  typename Tile::RowVec sum, before;
-  row_sum(sum, transposed(tile));
-  load(before, sums);
-  add(sum, sum, before);
-  __syncwarp();
-  store(sums, sum);
-  __syncwarp();
-}
-
-/// The sums as rows of 2 * cols numbers in global memory.
-template <int kParts> __device__ inline void store_sums(float *row, const ColumnSums *sums, int cols) {
-  RegTile<float, kRows, kCols>::RowVec of_weight, of_bias;
-  for_each_part<kParts>(cols, [&](int, int col) {
-    load(of_weight, sums[col / kCols].of_weight);
-    load(of_bias, sums[col / kCols].of_bias);
-    store(GlobalVec<float>{row + col, kCols}, of_weight);
-    store(GlobalVec<float>{row + cols + col, kCols}, of_bias);
-  });
-}
 
 /// Of each row: mean and r of x, mean(g) and mean(g xh).
 struct Statistics {
@@ -105,7 +86,8 @@ __global__ void __launch_bounds__(kMostWarps * 32)
   const NormGateProblem &forward = problem.forward;
   const int cols = forward.cols;
   __shared__ Exchange exchanges[4];
-  ColumnSums *sums = zeroed_sums<kParts>(cols);
+  ColumnSums<kParts> sums;
+  sums.clear();
 
   for (int row = blockIdx.x * kRows; row < forward.rows; row += gridDim.x * kRows) {
     Rows<T, kParts> x_in{forward, forward.x, row}, gate_in{forward, forward.gate, row},
@@ -128,9 +110,9 @@ __global__ void __launch_bounds__(kMostWarps * 32)
 
       gate_in.read(other, part, col);
       mul(g, g, other);
-      add_rows(sums[col / kCols].of_bias, g);
+      add_rows_in_lane(sums.of_bias[part], g);
       mul(other, g, xh);
-      add_rows(sums[col / kCols].of_weight, other);
+      add_rows_in_lane(sums.of_weight[part], other);
 
       mul_col(g, g, weight);
       sub_row(g, g, of.mean_g);
@@ -140,7 +122,7 @@ __global__ void __launch_bounds__(kMostWarps * 32)
       write<T>(problem.dx, g, forward, row, col);
     });
   }
-  store_sums<kParts>(parts + int64_t(blockIdx.x) * 2 * cols, sums, cols);
+  sums.store(parts + int64_t(blockIdx.x) * 2 * cols, cols);
 }
 
 /// d_weight and d_bias of 32 columns: each warp adds every 32nd block's sums, the first one the warps'.
@@ -174,9 +156,9 @@ void ladder::launch(const NormGateBackwardProblem &p, cudaStream_t stream) {
   const int cols = p.forward.cols;
   dispatch_16_bit(p.forward, [&](auto element) {
     dispatch_columns(cols, [&](auto kept, int threads) {
-      const int blocks = blocks_of(p.forward.rows, threads), bytes = cols / kCols * sizeof(ColumnSums);
+      const int blocks = blocks_of(p.forward.rows, threads);
       const Workspace<float> parts(size_t(blocks) * 2 * cols, stream, "norm_gate_backward: workspace");
-      differentiate<decltype(element), kept><<<blocks, threads, bytes, stream>>>(p, parts.data());
+      differentiate<decltype(element), kept><<<blocks, threads, 0, stream>>>(p, parts.data());
       check(cudaGetLastError(), "norm_gate_backward: launch");
       add_up<<<2 * cols / 32, kAddingWarps * 32, 0, stream>>>(p, parts.data(), blocks);
       check(cudaGetLastError(), "norm_gate_backward: launch");

@@ -108,6 +108,26 @@ template <typename... V> __device__ inline void sum_over_block(Exchange *exchang
   (sum(rows, exchanges[number++]), ...);
 }
 
+/// sums += the sum of the rows that the calling lane holds.
+template <typename V>
+__device__ inline void add_rows_in_lane(V &sums, const RegTile<float, kRows, kCols> &tile) {
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    const float2 upper = tile.pairs[0][0][2 * half], lower = tile.pairs[0][0][2 * half + 1];
+    sums.values[0][2 * half] += upper.x + lower.x;
+    sums.values[0][2 * half + 1] += upper.y + lower.y;
+  }
+}
+
+/// Adds up what add_rows_in_lane has left in the eight lanes that hold the same columns.
+template <typename V> __device__ inline void add_lanes(V &sums) {
+#pragma unroll
+  for (int slot = 0; slot < V::per_lane; slot++)
+#pragma unroll
+    for (int bit = 4; bit < 32; bit *= 2)
+      sums.values[0][slot] += __shfl_xor_sync(0xffffffffu, sums.values[0][slot], bit);
+}
+
 /// The mean of each row.
 template <typename V, typename T, int kParts>
 __device__ inline void row_mean(V &mean, Rows<T, kParts> &rows, int cols, Exchange *exchange) {
