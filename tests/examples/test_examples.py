@@ -80,15 +80,15 @@ def test_rows_go_through_registers_alone():
 
 
 def test_warps_that_share_rows_exchange_a_value_per_row_and_sum():
-    """Each warp of 64 columns stores 16 sums with two stores, and loads those of all warps."""
-    blocks, warps = 128 // 16, 192 // 64
-    row = counts("norm_gate", rows=128, cols=192)
+    """Each warp of 64 columns stores 16 sums with two stores. With two loads it loads those of four warps."""
+    blocks, warps = 128 // 16, 384 // 64
+    row = counts("norm_gate", rows=128, cols=384)
     sums = 2 * blocks * warps  # of x, and of the squared differences from its mean
     assert row["shared_store_instructions"] == row["wavefronts_st"] == 2 * sums
-    assert row["shared_load_instructions"] == row["wavefronts_ld"] == 2 * sums * warps
-    assert row["global_sectors_st"] == HALVES * 128 * 192 * 2 // 32
-    row = counts("norm_gate_backward", rows=128, cols=192)
-    matrices, sectors = 2 * 128 * 192 * 2 // 32, 2 * 192 * 4 // 32
+    assert row["shared_load_instructions"] == row["wavefronts_ld"] == 2 * sums * 2
+    assert row["global_sectors_st"] == HALVES * 128 * 384 * 2 // 32
+    row = counts("norm_gate_backward", rows=128, cols=384)
+    matrices, sectors = 2 * 128 * 384 * 2 // 32, 2 * 384 * 4 // 32
     # dx and d_gate; a row of d_weight and d_bias per block, half a sector at once; and their sums.
     assert row["global_sectors_st"] == HALVES * (matrices + blocks * sectors) + sectors
     assert row["conflicts"] == 0

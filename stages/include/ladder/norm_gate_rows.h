@@ -85,27 +85,33 @@ __device__ inline void write(void *matrix, const RegTile<float, kRows, kCols> &s
   store(columns_of<T>(matrix, problem, col), rounded, row);
 }
 
-/// Each of `rows`, of which every lane holds a part, becomes its sum over the block. The warps' sums are
-/// added in one order, so that all warps get the same bits. The exchanges may be used again after the next
+/// sum = what the warps have stored of each row. Each lane of a quad adds up every fourth warp. Half of them
+/// begin with rows 8 to 15, so that the four load from different banks.
+template <typename V> __device__ inline void add_warps(V &sum, const Exchange &parts, int warps) {
+  const int row = lane_id() / 4, late = lane_id() % 4 / 2 * 8;
+  float first = 0, second = 0;
+  for (int warp = lane_id() % 4; warp < warps; warp += 4) {
+    first += parts[warp].data[row + late];
+    second += parts[warp].data[row + 8 - late];
+  }
+  sum.values[0][0] = late ? second : first;
+  sum.values[0][1] = late ? first : second;
+  sum_over_lanes(sum);
+}
+
+/// Each of `rows`, of which every lane holds a part, becomes its sum over the block. The order of the
+/// additions is fixed, and all warps get the same bits. The exchanges may be used again after the next
 /// barrier.
 template <typename... V> __device__ inline void sum_over_block(Exchange *exchanges, V &...rows) {
-  (sum_over_lanes(rows), ...);
   const int warps = blockDim.x / 32;
+  (sum_over_lanes(rows), ...);
   if (warps == 1)
     return;
   int number = 0;
   (store(exchanges[number++][threadIdx.x / 32], rows), ...);
   __syncthreads();
-  const auto sum = [warps](auto &vec, const Exchange &parts) {
-    load(vec, parts[0]);
-    for (int warp = 1; warp < warps; warp++) {
-      std::remove_reference_t<decltype(vec)> part;
-      load(part, parts[warp]);
-      add(vec, vec, part);
-    }
-  };
   number = 0;
-  (sum(rows, exchanges[number++]), ...);
+  (add_warps(rows, exchanges[number++], warps), ...);
 }
 
 /// sums += the sum of the rows that the calling lane holds.
