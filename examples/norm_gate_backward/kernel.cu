@@ -97,11 +97,11 @@ __global__ void __launch_bounds__(kMostWarps * 32)
     Tile xh, g, other;
     typename Tile::RowVec weight, bias;
     for_each_part<kParts>(cols, [&](int part, int col) {
-      load(weight, columns_of(forward.weight, col));
-      load(bias, columns_of(forward.bias, col));
       x_in.read(xh, part, col);
       sub_row(xh, xh, of.mean);
       mul_row(xh, xh, of.scale);
+      load(weight, columns_of(forward.weight, col));
+      load(bias, columns_of(forward.bias, col));
       d_y_in.read(g, part, col);
       mul_col(other, xh, weight);
       add_col(other, other, bias);

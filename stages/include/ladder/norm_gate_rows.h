@@ -90,6 +90,7 @@ __device__ inline void write(void *matrix, const RegTile<float, kRows, kCols> &s
 template <typename V> __device__ inline void add_warps(V &sum, const Exchange &parts, int warps) {
   const int row = lane_id() / 4, late = lane_id() % 4 / 2 * 8;
   float first = 0, second = 0;
+#pragma unroll 2
   for (int warp = lane_id() % 4; warp < warps; warp += 4) {
     first += parts[warp].data[row + late];
     second += parts[warp].data[row + 8 - late];
