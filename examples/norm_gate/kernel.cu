@@ -32,9 +32,9 @@ __global__ void __launch_bounds__(kMostWarps * 32, 2 * kNarrow / kParts)
   invert_deviation(scale, problem);
 
   for_each_part<kParts>(cols, [&](int part, int col) {
-    typename Tile::RowVec weight, bias;
-    load(weight, columns_of(problem.weight, col));
-    load(bias, columns_of(problem.bias, col));
+    Columns weight, bias;
+    load(weight, problem.weight, col);
+    load(bias, problem.bias, col);
     x_in.read(x, part, col);
     sub_row(x, x, mean);
     mul_row(x, x, scale);

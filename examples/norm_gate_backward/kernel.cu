@@ -25,8 +25,7 @@ constexpr int kAddingWarps = 32;
 
 /// A block's sums over rows, in each lane those of the lane's own rows until add_lanes.
 template <int kParts> struct ColumnSums {
-  using Vec = RegTile<float, kRows, kCols>::RowVec;
-  Vec of_weight[kParts], of_bias[kParts];
+  Columns of_weight[kParts], of_bias[kParts];
 
   __device__ void clear() {
 #pragma unroll
@@ -39,8 +38,8 @@ template <int kParts> struct ColumnSums {
     for_each_part<kParts>(cols, [&](int part, int col) {
       add_lanes(of_weight[part]);
       add_lanes(of_bias[part]);
-      tiles::store(GlobalVec<float>{row + col, kCols}, of_weight[part]);
-      tiles::store(GlobalVec<float>{row + cols + col, kCols}, of_bias[part]);
+      ladder::norm_gate_rows::store(row, of_weight[part], col);
+      ladder::norm_gate_rows::store(row + cols, of_bias[part], col);
     });
   }
 };
@@ -58,8 +57,8 @@ __device__ inline void compute(Statistics &of, const NormGateProblem &forward, R
   row_mean(of.mean, x_in, cols, &exchanges[0]);
   zero(of.scale), zero(of.mean_g), zero(of.mean_gx);
   for_each_part<kParts>(cols, [&](int part, int col) {
-    RegTile<float, kRows, kCols>::RowVec weight;
-    load(weight, columns_of(forward.weight, col));
+    Columns weight;
+    load(weight, forward.weight, col);
     x_in.read(x, part, col);
     sub_row(x, x, of.mean);
     mul(other, x, x);
@@ -95,13 +94,13 @@ __global__ void __launch_bounds__(kMostWarps * 32)
     Statistics of;
     compute(of, forward, x_in, gate_in, d_y_in, exchanges);
     Tile xh, g, other;
-    typename Tile::RowVec weight, bias;
+    Columns weight, bias;
     for_each_part<kParts>(cols, [&](int part, int col) {
       x_in.read(xh, part, col);
       sub_row(xh, xh, of.mean);
       mul_row(xh, xh, of.scale);
-      load(weight, columns_of(forward.weight, col));
-      load(bias, columns_of(forward.bias, col));
+      load(weight, forward.weight, col);
+      load(bias, forward.bias, col);
       d_y_in.read(g, part, col);
       mul_col(other, xh, weight);
       add_col(other, other, bias);

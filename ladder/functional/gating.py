@@ -20,6 +20,9 @@ _INPUTS = ("x", "gate", "weight", "bias")
 #: The runs of both passes, by the kind of their inputs.
 _runs: Kept[Run] = Kept(4096)
 
+#: The most bytes that the kernels load at once.
+_ALIGNMENT = 16
+
 #: Of x, gate, weight and bias.
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -29,7 +32,8 @@ def norm_gate(x: Tensor, gate: Tensor, weight: Tensor, bias: Tensor, *, arch: st
 
     Returns y (R, C) = ((x - mean) / sqrt(variance + 1e-6) * weight + bias) * gate, with the mean and the
     variance of each row. x, gate and y are float16 or bfloat16, weight (C) and bias (C) float32. C is a
-    multiple of 64, at most 2,048. Tensors that are not contiguous are copied first. Under autocast, x and
+    multiple of 64, at most 2,048. Tensors that are not contiguous, or do not
+    begin at a multiple of 16 bytes, are copied first. Under autocast, x and
     gate are converted to its dtype.
 
     One kernel computes y, and two compute the gradients of all four tensors, from these alone. The result is
@@ -54,14 +58,25 @@ def norm_gate(x: Tensor, gate: Tensor, weight: Tensor, bias: Tensor, *, arch: st
 
 
 def _run(x: Tensor, gate: Tensor, weight: Tensor, bias: Tensor, arch: str) -> Tensor:
-    [y] = _prepared((x, gate, weight, bias), arch)(x, gate, weight, bias)
+    inputs = (x, gate, weight, bias)
+    [y] = _prepared(inputs, arch)(*map(_aligned, inputs))
     return y
 
 
 def _run_backward(d_y: Tensor, x: Tensor, gate: Tensor, weight: Tensor, bias: Tensor, arch: str) -> Gradients:
     inputs = (x, gate, weight, bias, d_y)
-    dx, d_gate, d_weight, d_bias = _prepared(inputs, arch)(*inputs)
+    dx, d_gate, d_weight, d_bias = _prepared(inputs, arch)(*map(_aligned, inputs))
     return dx, d_gate, d_weight, d_bias
+
+
+def _aligned(tensor: Tensor) -> Tensor:
+    """A copy of a tensor that the kernels cannot load 16 bytes of at once, such as a part of a vector of all
+    parameters; others as they are.
+    """
+    try:
+        return tensor if tensor.data_ptr() % _ALIGNMENT == 0 else tensor.clone()
+    except RuntimeError:  # torch's zero tensor, whose memory the run makes
+        return tensor
 
 
 def _prepared(inputs: Sequence[Tensor], arch: str) -> Run:

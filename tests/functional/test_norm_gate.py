@@ -99,6 +99,24 @@ def test_tensors_with_strides_are_copied() -> None:
     assert torch.equal(ladder.norm_gate(*strided), ladder.norm_gate(x, gate, weight, bias))
 
 
+def test_tensors_at_odd_addresses_are_copied() -> None:
+    leaves = draw(20, 64)
+    values = torch.cat([torch.zeros(1), *(leaf.detach().float().flatten() for leaf in leaves)])
+    *_, weight, bias = values[1:].split([leaf.numel() for leaf in leaves])
+    x, gate = (F.pad(leaf.detach().flatten(), (1, 0))[1:].view(20, 64) for leaf in leaves[:2])
+    odd = [one.requires_grad_() for one in (x, gate, weight.detach(), bias.detach())]
+    assert all(one.data_ptr() % 16 for one in odd)
+    for function in (torch.clone, lambda y: y[:, 1:], torch.Tensor.neg):
+        found = [torch.autograd.grad(function(ladder.norm_gate(*one)).sum(), one) for one in (odd, leaves)]
+        assert all(map(torch.equal, *found))
+
+
+def test_the_gradient_may_be_torchs_zero_tensor() -> None:
+    leaves = draw(5, 64)
+    zeros = torch._efficientzerotensor((5, 64), dtype=torch.float16)
+    assert not any(one.any() for one in torch.autograd.grad(ladder.norm_gate(*leaves), leaves, zeros))
+
+
 def test_under_autocast() -> None:
     x, gate, weight, bias = draw(20, 64, torch.bfloat16)
     with torch.autocast("cpu", torch.bfloat16):

@@ -6,15 +6,15 @@
 
 namespace ladder {
 
-/// Kernels access two elements at once.
-constexpr unsigned kPairBytes = 4;
+/// Kernels access four elements at once, of 16 or of 32 bits.
+constexpr unsigned kMatrixAlignment = 8, kVectorAlignment = 16;
 
 inline NormGateProblem norm_gate_problem(Arguments &arguments) {
   NormGateProblem p{};
-  arguments.tensor("x", p.x, kPairBytes);
-  arguments.tensor("gate", p.gate, kPairBytes);
-  arguments.tensor("weight", p.weight);
-  arguments.tensor("bias", p.bias);
+  arguments.tensor("x", p.x, kMatrixAlignment);
+  arguments.tensor("gate", p.gate, kMatrixAlignment);
+  arguments.tensor("weight", p.weight, kVectorAlignment);
+  arguments.tensor("bias", p.bias, kVectorAlignment);
   arguments.size("rows", p.rows);
   arguments.size("cols", p.cols);
   arguments.dtype("dtype", p.dtype);

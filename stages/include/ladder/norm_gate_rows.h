@@ -1,6 +1,10 @@
 // How the blocks of norm_gate and of its gradients divide their rows: a block computes 16 whole rows at a
 // time, and each of its warps has 64 of their columns, or 128. A warp keeps its elements in 16 bits, and
 // computes with 16 columns at a time, so that few registers hold fp32.
+//
+// Unlike in the tile library, lane l holds four adjacent columns of every 16, from 4 * (l % 4) on, so that
+// one access loads or stores whole sectors of 8 rows. The order of the columns matters to no operation here:
+// vectors of columns have the same one.
 #pragma once
 
 #include <type_traits>
@@ -20,13 +24,45 @@ constexpr int kNarrow = 4, kWide = 8;
 /// The values that the warps of a block exchange, one per row and warp.
 using Exchange = SharedVec<float, kRows>[kMostWarps];
 
-/// The 16 columns of a matrix from `col` on.
-template <typename T, typename Void>
-__device__ inline StridedMatrix<T, kCols> columns_of(Void *matrix, const NormGateProblem &problem, int col) {
-  return {static_cast<T *>(matrix) + col, problem.rows, problem.cols};
+/// Where the calling lane's four columns of every 16 begin.
+__device__ inline int lane_col() { return lane_id() % 4 * 4; }
+
+/// dst = 16 columns from `col` on of 16 rows; rows beyond the end are zeros.
+template <typename Tile>
+__device__ inline void load(Tile &dst, const void *matrix, const NormGateProblem &problem, int row, int col) {
+  const auto *columns = static_cast<const typename Tile::Elem *>(matrix) + col + lane_col();
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    const int at = row + lane_id() / 4 + half * 8;
+    const uint2 four =
+        at < problem.rows ? *reinterpret_cast<const uint2 *>(columns + int64_t(at) * problem.cols) : uint2{};
+    dst.pairs[0][0][half] = four.x;
+    dst.pairs[0][0][half + 2] = four.y;
+  }
 }
-__device__ inline GlobalVec<const float> columns_of(const float *vector, int col) {
-  return {vector + col, kCols};
+template <typename Tile>
+__device__ inline void store(void *matrix, const Tile &src, const NormGateProblem &problem, int row,
+                             int col) {
+  auto *columns = static_cast<typename Tile::Elem *>(matrix) + col + lane_col();
+#pragma unroll
+  for (int half = 0; half < 2; half++)
+    if (const int at = row + lane_id() / 4 + half * 8; at < problem.rows)
+      *reinterpret_cast<uint2 *>(columns + int64_t(at) * problem.cols) = {src.pairs[0][0][half],
+                                                                          src.pairs[0][0][half + 2]};
+}
+
+using Columns = RegTile<float, kRows, kCols>::RowVec;
+
+/// dst = 16 entries of a vector from `col` on.
+__device__ inline void load(Columns &dst, const float *vector, int col) {
+  const float4 four = *reinterpret_cast<const float4 *>(vector + col + lane_col());
+  dst.values[0][0] = four.x, dst.values[0][1] = four.y;
+  dst.values[0][2] = four.z, dst.values[0][3] = four.w;
+}
+__device__ inline void store(float *vector, const Columns &src, int col) {
+  const auto &values = src.values[0];
+  if (lane_id() < 4)
+    *reinterpret_cast<float4 *>(vector + col + lane_col()) = {values[0], values[1], values[2], values[3]};
 }
 
 /// Calls f(part, first column) for each 16 columns of the calling warp. Only the second half of a wide warp's
@@ -60,7 +96,7 @@ public:
 
 private:
   __device__ void load(int part, int col) {
-    tiles::load(tiles_[part], columns_of<const T>(matrix_, problem_, col), row_);
+    norm_gate_rows::load(tiles_[part], matrix_, problem_, row_, col);
   }
 
   /// Without this the compiler keeps what it has converted to fp32, in twice the registers.
@@ -82,7 +118,7 @@ __device__ inline void write(void *matrix, const RegTile<float, kRows, kCols> &s
                              const NormGateProblem &problem, int row, int col) {
   RegTile<T, kRows, kCols> rounded;
   copy(rounded, src);
-  store(columns_of<T>(matrix, problem, col), rounded, row);
+  store(matrix, rounded, problem, row, col);
 }
 
 /// sum = what the warps have stored of each row. Each lane of a quad adds up every fourth warp. Half of them
@@ -90,11 +126,11 @@ __device__ inline void write(void *matrix, const RegTile<float, kRows, kCols> &s
 template <typename V> __device__ inline void add_warps(V &sum, const Exchange &parts, int warps) {
   const int row = lane_id() / 4, late = lane_id() % 4 / 2 * 8;
   float first = 0, second = 0;
-#pragma unroll 2
-  for (int warp = lane_id() % 4; warp < warps; warp += 4) {
-    first += parts[warp].data[row + late];
-    second += parts[warp].data[row + 8 - late];
-  }
+  for (int four = 0; four < warps; four += 4)
+    if (const int warp = four + lane_id() % 4; warp < warps) {
+      first += parts[warp].data[row + late];
+      second += parts[warp].data[row + 8 - late];
+    }
   sum.values[0][0] = late ? second : first;
   sum.values[0][1] = late ? first : second;
   sum_over_lanes(sum);
@@ -109,15 +145,14 @@ template <typename... V> __device__ inline void sum_over_block(Exchange *exchang
   if (warps == 1)
     return;
   int number = 0;
-  (store(exchanges[number++][threadIdx.x / 32], rows), ...);
+  (tiles::store(exchanges[number++][threadIdx.x / 32], rows), ...);
   __syncthreads();
   number = 0;
   (add_warps(rows, exchanges[number++], warps), ...);
 }
 
 /// sums += the sum of the rows that the calling lane holds.
-template <typename V>
-__device__ inline void add_rows_in_lane(V &sums, const RegTile<float, kRows, kCols> &tile) {
+__device__ inline void add_rows_in_lane(Columns &sums, const RegTile<float, kRows, kCols> &tile) {
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     const float2 upper = tile.pairs[0][0][2 * half], lower = tile.pairs[0][0][2 * half + 1];
@@ -127,9 +162,9 @@ __device__ inline void add_rows_in_lane(V &sums, const RegTile<float, kRows, kCo
 }
 
 /// Adds up what add_rows_in_lane has left in the eight lanes that hold the same columns.
-template <typename V> __device__ inline void add_lanes(V &sums) {
+__device__ inline void add_lanes(Columns &sums) {
 #pragma unroll
-  for (int slot = 0; slot < V::per_lane; slot++)
+  for (int slot = 0; slot < Columns::per_lane; slot++)
 #pragma unroll
     for (int bit = 4; bit < 32; bit *= 2)
       sums.values[0][slot] += __shfl_xor_sync(0xffffffffu, sums.values[0][slot], bit);
