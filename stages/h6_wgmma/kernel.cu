@@ -101,8 +101,9 @@ template <typename A> struct WorkItem {
   __device__ uint3 operator()() const {
     return {unsigned(number % heads), unsigned(number / heads % batch), unsigned(number / heads / batch)};
   }
-  __host__ __device__ int turns() const { return (max_q_len + A::block_rows - 1) / A::block_rows; }
-  __host__ __device__ int count() const { return heads * batch * turns(); }
+  __host__ __device__ int count() const {
+    return heads * batch * ((max_q_len + A::block_rows - 1) / A::block_rows);
+  }
 };
 
 /// Calls work(item) for each of the block's work items that has queries. Blocks take items in snake order:

@@ -10,7 +10,6 @@ namespace ladder {
 /// What a block works on: the head, the sequence and the turn of its rows, x, y and z of the grid.
 struct ThisBlock {
   __device__ uint3 operator()() const { return tiles::block_index(); }
-  __device__ int turns() const { return gridDim.z; }
 };
 
 /// The rows of one sequence and head, those of `Where`. k and v end after `keys` rows: what follows reads as
@@ -26,13 +25,16 @@ template <typename T, int d, typename Where = ThisBlock> struct Sequence {
   /// Query i stands at position i + shift: the queries are the last of the sequence's tokens.
   __device__ int shift() const { return k_len - q_len; }
 
-  /// The first query of this block of `rows`. Those that see the most keys start first: the contexts, then
-  /// the last ones.
-  __device__ int block_row(int rows) const {
+  /// The first query of this block of `rows`; the sequence's first block begins at `begin`, 0 or less. Blocks
+  /// that see the most keys start first: the contexts, then the last queries. Blocks past the sequence's last
+  /// one start last. They get a row past the last query.
+  __device__ int block_row(int rows, int begin = 0) const {
     const uint3 block = where();
-    const int contexts = p.num_contexts ? p.num_contexts[block.y] - shift() : 0;
-    const int first = (max(contexts, 0) + rows - 1) / rows, turn = block.z;
-    return tiles::uniform(turn < first ? turn : where.turns() - 1 - (turn - first)) * rows;
+    const int contexts = p.num_contexts ? p.num_contexts[block.y] - shift() : 0, turn = block.z;
+    const int first = contexts > 0 ? (contexts - begin + rows - 1) / rows : 0;
+    const int blocks = (q_len - begin + rows - 1) / rows;
+    const int number = turn < first || turn >= blocks ? turn : blocks - 1 - (turn - first);
+    return begin + tiles::uniform(number) * rows;
   }
 
   template <bool kIntervals> __device__ HstuMask<kIntervals> mask() const {
