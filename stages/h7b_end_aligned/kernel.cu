@@ -4,23 +4,6 @@
 // the end, in steps of a consumer's 64 rows, that is the first one, which sees the fewest keys under a causal
 // mask. Only its last consumers have rows. Nothing is loaded for the others, and they compute nothing.
 
-// The defaults of the options in stage.toml.
-#ifndef KEYS_64
-#define KEYS_64 128
-#endif
-#ifndef KEYS_128
-#define KEYS_128 80
-#endif
-#ifndef BUFFERS_64
-#define BUFFERS_64 3
-#endif
-#ifndef TOGETHER
-#define TOGETHER 0
-#endif
-#ifndef TURNS
-#define TURNS 1
-#endif
-
 #include "ladder/counter.h"
 #include "ladder/dispatch.h"
 #include "ladder/hstu_sequence.h"
@@ -73,9 +56,8 @@ template <typename T, int d> struct Arrangement {
   static constexpr int producer_registers = consumers == 3 ? 32 : 40,
                        consumer_registers = consumers == 3 ? 160 : 232;
   static constexpr int threads = 128 * (consumers + 1), block_rows = 64 * consumers;
-  static constexpr int keys = d <= 64 ? KEYS_64 : d == 128 ? KEYS_128 : 64; // per tile
-  static constexpr int buffers = d == 256 || (d == 128 && KEYS_128 > 80) ? 2 : d <= 64 ? BUFFERS_64 : 3;
-  static constexpr int q_buffers = d == 256 ? 1 : 2;
+  static constexpr int keys = d <= 64 ? 128 : d == 128 ? 80 : 64; // per tile
+  static constexpr int buffers = d == 256 ? 2 : 3, q_buffers = d == 256 ? 1 : 2;
 
   using QTile = SharedTile<T, 64, d>;
   using KTile = SharedTile<T, keys, d>;
@@ -144,9 +126,9 @@ template <typename T, int d, typename A, bool kIntervals> struct Producer {
 
   /// The items with the most keys have the lowest numbers, those without queries the highest ones.
   __device__ void run() {
-    const int count = count_items<A>(problem);
+    const int count = count_items<A>(problem), heads = problem.heads, batch = problem.batch;
     for (int number = blockIdx.x; number < count; number = next(count)) {
-      WorkItem item = item_of(number, count);
+      WorkItem item{number % heads, number / heads % batch, number / heads / batch, 0};
       const Sequence<T, d> sequence(problem, item);
       item.row = sequence.block_row(A::block_rows, first_row(sequence.q_len));
       if (item.row < sequence.q_len)
@@ -157,18 +139,6 @@ template <typename T, int d, typename A, bool kIntervals> struct Producer {
       smem.items[q_turn.buffer] = kNoItem;
       smem.q.full[q_turn.buffer].arrive();
     }
-  }
-
-  __device__ WorkItem item_of(int number, int count) const {
-    const int heads = problem.heads, batch = problem.batch;
-    if constexpr (TOGETHER == 0)
-      return {number % heads, number / heads % batch, number / heads / batch, 0};
-    const int64_t head_bytes = 2 * int64_t(problem.max_k_len) * (sizeof(typename A::KTile) / A::keys);
-    const int pairs = heads * batch,
-              together = max(int(min((int64_t(TOGETHER) << 20) / head_bytes, int64_t(gridDim.x / 2))), 1);
-    const int per_group = together * (count / pairs), group = number / per_group, among = number % per_group;
-    const int here = min(together, pairs - group * together), pair = group * together + among % here;
-    return {pair % heads, pair / heads, among / here, 0};
   }
 
   /// The first row of a sequence's first item, if the last one ends with the last query.
@@ -284,21 +254,12 @@ template <typename T, int d, typename A> struct StoreWarp {
   }
 };
 
-/// For timing: consumers without turns.
-struct NoTurns {
-  int group;
-  __device__ void start() const {}
-  __device__ void wait() const {}
-  __device__ void pass() const {}
-  __device__ void stop() const {}
-};
-
 /// A consumer: a warpgroup with 64 rows of each work item.
 template <typename T, int d, typename A, bool kIntervals> struct Consumer {
   typename A::Shared &smem;
   const HstuProblem &problem;
   const int consumer;
-  const std::conditional_t<TURNS, InTurn<A::consumers, 1>, NoTurns> in_turn{consumer};
+  const InTurn<A::consumers, 1> in_turn{consumer};
   RegTile<float, 16, A::keys> s;
   RegTile<T, 16, A::keys> p;
   RegTile<float, 16, d> o;
