@@ -268,6 +268,7 @@ def measured(
         except Exception as failure:  # others' code raises what it likes
             reason = (str(failure) or type(failure).__name__).splitlines()[0]
             print(f"{problem}: {name}: {reason}", file=sys.stderr)
+            require_usable(f"{name} on {problem}")
     if not runs:
         return []
     bursts, singles = timer.measure(runs, rounds)
@@ -283,6 +284,18 @@ def measured(
         }
         for name, run in runs.items()
     ]
+
+
+def require_usable(after: str) -> None:
+    """Raises :class:`LadderError` if a kernel has faulted: then no other runs in this process."""
+    try:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+    except RuntimeError as failure:
+        raise LadderError(
+            f"after {after} this process cannot use the GPU any more: {str(failure).splitlines()[0]}",
+            "The problems before it are in the table; measure the others without this contender",
+        ) from failure
 
 
 def _speed(flops: float, burst: Timing, single: Timing, power: tuple[float, float]) -> dict[str, float]:

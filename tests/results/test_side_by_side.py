@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from side_by_side import Checker, Contender, Run, measure_each, measured, of_fun
 from torch import Tensor
 
 from ladder.backends.timing import Timing
+from ladder.errors import LadderError
 from ladder.operations import Problem, operation_of
 
 PROBLEM = Problem(1, 2, 48, 48, 32, dtype="bf16", is_causal=True)
@@ -84,6 +86,19 @@ def test_rows_have_speeds_of_both_times_and_say_what_is_right(capsys: pytest.Cap
     assert right["passed"] and right["error"] <= 1
     assert wrong["contender"] == "wrong" and not wrong["passed"]
     assert capsys.readouterr().err == f"{PROBLEM}: broken: integer division or modulo by zero\n"
+
+
+def test_a_contender_that_makes_the_gpu_unusable_ends_the_measurement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def synchronize() -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nFor debugging consider")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    message = rf"after broken on {re.escape(str(PROBLEM))} .* any more: CUDA error: an illegal memory access"
+    with pytest.raises(LadderError, match=message):
+        rows_of(PROBLEM)
 
 
 def test_the_table_has_each_problem_as_soon_as_it_is_measured(
