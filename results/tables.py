@@ -49,6 +49,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "climb-ideas": speeds.climb_ideas,
     "gradient-speeds": speeds.gradient_speeds,
     "hstu-speeds": speeds.hstu_speeds,
+    "hstu-peer-speeds": partial(speeds.hstu_peer_speeds, "forward"),
+    "hstu-peer-speeds-backward": partial(speeds.hstu_peer_speeds, "backward"),
     "few-queries": speeds.few_queries,
     "decoding-speeds": speeds.decoding_speeds,
     "token-speeds": speeds.token_speeds,

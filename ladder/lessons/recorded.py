@@ -94,8 +94,8 @@ def measured(
 
 
 def measured_hstu(stages: Sequence[str], operation: str = "hstu", *, only: str = "") -> pd.DataFrame | Note:
-    """TFLOP/s of these rungs of ``hstu`` or ``hstu_backward`` on an H200, over what the mask shows; of the
-    problems whose name contains ``only``.
+    """TFLOP/s of these rungs of ``hstu`` or ``hstu_backward`` on an H200, over the pairs of a causal mask; of
+    the problems whose name contains ``only``.
     """
     import pandas as pd
 

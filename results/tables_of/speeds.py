@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pandas as pd
 from tables_of.data import H100, H200, markdown, measured_rows
@@ -128,32 +129,52 @@ def token_speeds() -> str:
 
 
 def peer_speeds(name: str) -> str:
-    """A pass of the fastest rungs and of other implementations: TFLOP/s in bursts and of single launches, and
-    the speed of the last rung that takes the problem as a multiple of the fastest other implementation's. A
-    rung that gives the same bits in every run is not the last one of gradients.
+    """A pass of the fastest rungs of attention beside other implementations. A rung that gives the same bits
+    in every run is not the last one of gradients.
     """
     measured = pd.read_csv(H100 / "peers.csv")
     measured = measured[measured["pass"] == name]
     stages = {stage.name: stage for stage in discover()}
+    compared = [rung for rung in stages if name == "forward" or not stages[rung].deterministic]
+    return _beside_peers(measured, _attention_problem, compared)
+
+
+def hstu_peer_speeds(name: str) -> str:
+    """A pass of HSTU's rungs beside other implementations of it."""
+    measured = pd.read_csv(H100 / "hstu_peers.csv")
+    return _beside_peers(
+        measured[measured["pass"] == name],
+        lambda row: f"`{hstu_problem(row)}`",
+        [stage.name for stage in discover()],
+    )
+
+
+def _attention_problem(row: Any) -> str:
+    heads = f"{row.H}/{row.Hkv}" if row.Hkv != row.H else f"{row.H}"
+    return f"{row.dtype} B{row.B} H{heads} N{row.N} d{row.d}{' causal' if row.causal else ''}"
+
+
+def _beside_peers(measured: pd.DataFrame, problem: Callable[[Any], str], compared: Sequence[str]) -> str:
+    """TFLOP/s in bursts and of single launches by problem and contender, and the speed of the last of the
+    ``compared`` rungs that takes the problem as a multiple of the fastest other implementation's.
+    """
+    names = {stage.name for stage in discover()}
     contenders = [*measured.contender.unique()]
-    rungs = [contender for contender in contenders if contender in stages]
-    compared = [rung for rung in rungs if name == "forward" or not stages[rung].deterministic]
-    others = [contender for contender in contenders if contender not in stages]
+    rungs = [contender for contender in contenders if contender in names]
+    others = [contender for contender in contenders if contender not in names]
+    problems = pd.Series([problem(row) for row in measured.itertuples()], index=measured.index)
     rows = []
-    shape = ["B", "H", "Hkv", "N", "d", "dtype", "causal"]
-    for (b, h, kv, n, d, dtype, causal), group in measured.groupby(shape, sort=False):
+    for shown, group in measured.groupby(problems, sort=False):
         speeds = group.set_index("contender")[["tflops_burst", "tflops_single"]]
-        heads = f"{h}/{kv}" if h != kv else f"{h}"
         cells = [
             "/".join(f"{speed:.0f}" for speed in speeds.loc[one]) if one in speeds.index else ""
             for one in [*rungs, *others]
         ]
-        last = [rung for rung in compared if rung in speeds.index][-1]
+        last = [rung for rung in rungs if rung in compared and rung in speeds.index][-1]
         best = speeds.loc[last] / speeds.reindex(others).max()
-        problem = f"{dtype} B{b} H{heads} N{n} d{d}{' causal' if causal else ''}"
-        rows.append([problem, *cells, "/".join(f"{ratio:.2f}" for ratio in best)])
-    shown = [*(f"`{rung}`" for rung in rungs), *others]
-    return markdown(["", *shown, "last rung / best peer"], rows)
+        rows.append([shown, *cells, "/".join(f"{ratio:.2f}" for ratio in best)])
+    heads = [*(f"`{rung}`" for rung in rungs), *others]
+    return markdown(["", *heads, "last rung / best peer"], rows)
 
 
 def backward_parts(base: str, runs: range, *, of_b5: bool | None = None) -> str:
@@ -257,7 +278,7 @@ def _options_by_head_dim(frame: pd.DataFrame) -> str:
 
 
 def hstu_speeds() -> str:
-    """TFLOP/s of the HSTU rungs, over the elements that the mask shows."""
+    """TFLOP/s of the HSTU rungs, over the pairs of a causal mask."""
     frame = measured_rows("hstu.csv").dropna(subset="N")
     frame["problem"] = [f"`{hstu_problem(row)}`" for row in frame.itertuples()]
     return _speeds_by_problem(frame, lambda row: f"{row.tflops:.0f}")
