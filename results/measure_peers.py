@@ -58,7 +58,7 @@ from ladder.operations.base import torch_dtypes
 
 #: What is measured by default, beside the peers.
 RUNGS = (
-    *("v11b_store", "v12_order", DENSE["attention"]),
+    *("v11b_store", "v12_order", DENSE["attention"], "v12d_few_heads"),
     *("b4g_wide_adds", "b5_early_dv", "b5b_store_warps", "b5c_80_queries", "b5d_loads_ahead"),
     *(DENSE["attention_backward"], "b6_same_bits"),
 )

@@ -32,6 +32,14 @@ __global__ void list(const __grid_constant__ AttentionProblem problem, unsigned 
   }
 }
 
+/// How many heads are together: not every rung asks how many blocks there are.
+template <typename I> unsigned together(const AttentionProblem &problem, unsigned blocks) {
+  if constexpr (requires { I::heads_together(problem); })
+    return I::heads_together(problem);
+  else
+    return I::heads_together(problem, blocks);
+}
+
 /// Arguments: batch, heads, q_len, kv_len, mask, blocks.
 int main(int, char **arguments) {
   AttentionProblem problem{};
@@ -43,7 +51,7 @@ int main(int, char **arguments) {
   std::vector<int3> items(Item::count(problem));
   int3 *data;
   ladder::check(cudaMalloc(&data, items.size() * sizeof(int3)), "items");
-  list<<<1, 32>>>(problem, Item::heads_together(problem, std::atoi(arguments[6])), data);
+  list<<<1, 32>>>(problem, together<Item>(problem, std::atoi(arguments[6])), data);
   ladder::check(cudaMemcpy(items.data(), data, items.size() * sizeof(int3), cudaMemcpyDeviceToHost), "items");
   for (const int3 item : items)
     std::printf("%d %d %d\n", item.x, item.y, item.z);

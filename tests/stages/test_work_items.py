@@ -13,10 +13,14 @@ from ladder.cli import main
 from ladder.stages import include_directory, root
 
 PROGRAM = Path(__file__).with_name("items.cu")
-ORDERED = [
-    pytest.param(rung, marks=[pytest.mark.continued] if rung in continued_rungs() else [])
-    for rung in ("v12_order", "v12b_counter", "v12c_end_aligned", "x2_window", "x3_sink", "x4_softcap")
-]
+LARGE_GROUPS, SMALL_GROUPS = (
+    [pytest.param(rung, marks=[pytest.mark.continued] if rung in continued_rungs() else []) for rung in rungs]
+    for rungs in (
+        ("v12_order", "v12b_counter", "v12c_end_aligned", "x2_window", "x3_sink", "x4_softcap"),
+        ("v12d_few_heads",),
+    )
+)
+ORDERED = [*LARGE_GROUPS, *SMALL_GROUPS]
 #: A mask of the rungs that take windows, beside False and True for is_causal.
 SLIDING = 2
 ROWS = 192  # of a tile of queries at d = 128
@@ -48,13 +52,13 @@ def items(capfd: pytest.CaptureFixture[str]) -> Callable[..., Items]:
 def test_every_item_has_one_number(
     items: Callable[..., Items], rung: str, q_len: int, is_causal: bool
 ) -> None:
-    """Of 15 heads, with 4 together the last group has 3."""
-    found = items(rung, 3, 5, q_len, 300, is_causal=is_causal, blocks=8)
+    """Of 35 heads, with 4 or 16 together the last group has 3."""
+    found = items(rung, 5, 7, q_len, 300, is_causal=is_causal, blocks=8)
     starts = range(0, q_len, ROWS)
     first = -(-q_len // 64) * 64 - len(starts) * ROWS if rung >= "v12c" else 0
     assert sorted(found) == [
         (head, first + start, min(300, first + start + ROWS) if is_causal else 300)
-        for head, start in product(range(15), starts)
+        for head, start in product(range(35), starts)
     ]
 
 
@@ -72,16 +76,30 @@ def test_with_a_sliding_window_heads_follow_each_other(items: Callable[..., Item
     assert max(keys for _, _, keys in found) == 192 + 100
 
 
-@pytest.mark.parametrize("rung", ORDERED)
+@pytest.mark.parametrize("rung", LARGE_GROUPS)
 @pytest.mark.parametrize(("kv_len", "blocks", "together"), [(1000, 8, 4), (1000, 1, 1), (131_072, 132, 2)])
 def test_under_a_causal_mask_the_longest_go_first(
     items: Callable[..., Items], rung: str, kv_len: int, blocks: int, together: int
 ) -> None:
     """In groups of heads; half as many as blocks, and no more than 128 MB of K and V."""
     assert together in (max(blocks // 2, 1), 128 * MEGABYTE // (2 * 2 * 128 * kv_len))
-    found = items(rung, 1, 10, 1000, kv_len, is_causal=True, blocks=blocks)
+    require_groups(items(rung, 1, 10, 1000, kv_len, is_causal=True, blocks=blocks), 10, together)
+
+
+@pytest.mark.parametrize("rung", SMALL_GROUPS)
+@pytest.mark.parametrize(("kv_len", "together"), [(1000, 16), (16_384, 4), (65_536, 1)])
+def test_with_a_counter_groups_are_small(
+    items: Callable[..., Items], rung: str, kv_len: int, together: int
+) -> None:
+    """At most 16 heads, and no more than 32 MB of K and V."""
+    assert together in (16, 32 * MEGABYTE // (2 * 2 * 128 * kv_len))
+    require_groups(items(rung, 2, 9, 1000, kv_len, is_causal=True, blocks=132), 18, together)
+
+
+def require_groups(found: Items, heads: int, together: int) -> None:
+    """Heads in groups of ``together``, and in each group the longest items first."""
     groups = [[*group] for _, group in groupby(found, lambda item: item[0] // together)]
-    assert len(groups) == -(-10 // together)
+    assert len(groups) == -(-heads // together)
     for group in groups:
         rows = [row for _, row, _ in group]
         assert rows == sorted(rows, reverse=True)
