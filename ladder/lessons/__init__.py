@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         busy,
         measured,
         measured_hstu,
+        measured_hstu_peers,
         measured_options,
         measured_speeds,
         timeline,

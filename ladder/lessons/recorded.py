@@ -109,6 +109,22 @@ def measured_hstu(stages: Sequence[str], operation: str = "hstu", *, only: str =
     return pd.DataFrame.from_dict(table, orient="index", columns=list(stages)).fillna("")
 
 
+def measured_hstu_peers(contenders: Sequence[str], name: str = "forward") -> pd.DataFrame | Note:
+    """TFLOP/s of these rungs and other implementations of HSTU on an H100, of launches in bursts, over the
+    pairs of a causal mask. ``name`` is the pass, forward or backward.
+    """
+    import pandas as pd
+
+    rows = _read("hstu_peers.csv", "contender", gpu="h100")
+    if rows is None:
+        return _MISSING
+    table: dict[str, dict[str, str]] = {}
+    for row in rows[rows["pass"] == name].itertuples():
+        if row.contender in contenders:
+            table.setdefault(hstu_problem(row), {})[row.contender] = f"{row.tflops_burst:.0f}"
+    return pd.DataFrame.from_dict(table, orient="index", columns=list(contenders)).fillna("")
+
+
 def hstu_problem(row: Any) -> str:
     """A measured HSTU problem in words: sequences, their length, the head dimension and the mask."""
     same = re.sub(r"\b(\d+)(/\1)+\b", r"\1", row.mask)  # the same in each sequence

@@ -62,6 +62,17 @@ def test_what_was_measured_of_the_other_ladders() -> None:
     assert hstu.loc["4 x 4096 d256 causal", "h6_wgmma"] == f"{here.tflops.item():.0f}"
 
 
+def test_what_was_measured_beside_other_implementations_of_hstu() -> None:
+    rows = pd.read_csv(Path(__file__).parents[2] / "results" / "h100" / "hstu_peers.csv")
+    for name, rung, problems in (("forward", "h7_counter", 8), ("backward", "h8_wgmma_gradients", 5)):
+        table = lessons.measured_hstu_peers([rung, "generative-recommenders"], name)
+        assert list(table.columns) == [rung, "generative-recommenders"] and len(table) == problems
+        here = rows[(rows.contender == rung) & (rows["pass"] == name)]
+        assert list(table[rung]) == [f"{speed:.0f}" for speed in here.tflops_burst]
+    table = lessons.measured_hstu_peers(["h7_counter", "generative-recommenders"])
+    assert table.loc["8 x 2048 d64 causal targets 1024 by 16", "generative-recommenders"] == ""
+
+
 def test_how_busy_the_units_were() -> None:
     table = lessons.busy(["v9_roles", "v10_pingpong"], length=1024, head_dim=64)
     rows = pd.read_csv(Path(__file__).parents[2] / "results" / "h200" / "bounds.csv").set_index("stage")
