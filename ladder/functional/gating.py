@@ -105,11 +105,11 @@ class _NormGate(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
-            return _once_differentiated(ctx, d_y)
+            return _once_differentiated(ctx, d_y, *ctx.saved_tensors)
         return _gradients(ctx, d_y)
 
 
-def _gradients(ctx: Any, d_y: Tensor) -> tuple[Tensor | None, ...]:
+def _gradients(ctx: Any, d_y: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     if is_batched(d_y):
         raise UnsupportedProblem(
             "ladder.norm_gate computes one gradient at a time; is_grads_batched=True asks for several",
@@ -119,7 +119,8 @@ def _gradients(ctx: Any, d_y: Tensor) -> tuple[Tensor | None, ...]:
     return *_run_backward(d_y, x, gate, weight, bias, ctx.arch), None
 
 
-#: The same where a second gradient may be wanted, which it refuses.
+#: The same where a second gradient may be wanted, which it refuses. The gradients depend on the saved tensors
+#: too: torch must see these as arguments, since d_y may be a constant.
 _once_differentiated = once_differentiable(_gradients)
 
 _SCHEMA = "Tensor x, Tensor gate, Tensor weight, Tensor bias, str arch"

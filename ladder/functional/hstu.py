@@ -240,11 +240,11 @@ class _HstuAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_o: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
-            return _once_differentiated(ctx, d_o)
+            return _once_differentiated(ctx, d_o, *ctx.saved_tensors)
         return _gradients(ctx, d_o)
 
 
-def _gradients(ctx: Any, d_o: Tensor) -> tuple[Tensor | None, ...]:
+def _gradients(ctx: Any, d_o: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
     if is_batched(d_o):
         raise UnsupportedProblem(
             "ladder.hstu_attention computes one gradient at a time; is_grads_batched=True asks for several",
@@ -254,7 +254,8 @@ def _gradients(ctx: Any, d_o: Tensor) -> tuple[Tensor | None, ...]:
     return None, *found, None
 
 
-#: The same where a second gradient may be wanted, which it refuses.
+#: The same where a second gradient may be wanted, which it refuses. The gradients depend on the saved tensors
+#: too: torch must see these as arguments, since d_o may be a constant.
 _once_differentiated = once_differentiable(_gradients)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -169,12 +171,17 @@ def test_the_kernels_take_these_numbers_of_columns(name: str) -> None:
     assert norm_gate_takes_cols(2048) and not norm_gate_takes_cols(0)
 
 
-def test_gradients_are_computed_once_and_one_at_a_time() -> None:
+@pytest.mark.parametrize("function", [torch.square, torch.clone], ids=["d_y of y", "d_y constant"])
+def test_gradients_are_computed_once(function: Callable[[Tensor], Tensor]) -> None:
     leaves = draw(5, 64)
-    total = ladder.norm_gate(*leaves).square().sum()
+    total = function(ladder.norm_gate(*leaves)).sum()
     [dx] = torch.autograd.grad(total, leaves[:1], create_graph=True)
     with pytest.raises(RuntimeError, match="differentiate twice"):
-        dx.sum().backward()
+        (total + dx.square().sum()).backward()
+
+
+def test_gradients_are_computed_one_at_a_time() -> None:
+    leaves = draw(5, 64)
     several = torch.ones(2, 5, 64).half()
     with pytest.raises(UnsupportedProblem, match="computes one gradient at a time"):
         torch.autograd.grad(ladder.norm_gate(*leaves), leaves, several, is_grads_batched=True)
