@@ -264,6 +264,14 @@ def test_what_no_rung_differentiates() -> None:
         ladder.hstu_attention(*wide, ints(0, 16))
 
 
+def test_a_second_gradient_is_refused_even_if_d_o_is_constant() -> None:
+    tokens = [x.requires_grad_() for x in draw(3, 20, HEADS, D, seed=1).half()]
+    o = ladder.hstu_attention(*tokens, ints(0, 20), stage="h2_masks", backward="h3b_gradients")
+    [d_q] = torch.autograd.grad(o.sum(), tokens[:1], create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        (o.sum() + d_q.square().sum()).backward()
+
+
 @pytest.mark.parametrize(("heads", "is_fused"), [(2, True), (3, False)])
 def test_the_layer(heads: int, is_fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compares outputs and all parameters' gradients with the formula in float64, sequence by sequence. Only
