@@ -114,6 +114,13 @@ def test_outputs_and_gradients(mask: dict[str, object]) -> None:
         require_close(mine, other)
 
 
+@pytest.mark.parametrize("far", [2**31 - 1, 2**40])
+def test_a_window_wider_than_all_sequences_hides_nothing(far: int) -> None:
+    tensors = (*draw(3, 20, HEADS, D, seed=1).half(), ints(0, 20))
+    wide, all_seen = (ladder.hstu_attention(*tensors, window=(x, x), stage="h2_masks") for x in (far, -1))
+    assert torch.equal(wide, all_seen)
+
+
 def test_one_bias_for_all_heads_sums_their_gradients() -> None:
     cu_seqlens = ints(0, 20)
     q, k, v = draw(3, 20, HEADS, D, seed=1).half()

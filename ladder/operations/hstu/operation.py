@@ -70,7 +70,9 @@ class Hstu(Operation):
     def arguments(self, problem: HstuProblem, tensors: Mapping[str, Any]) -> dict[str, Any]:
         from ladder.operations.hstu.inputs import row_stride
 
-        intervals = tensors["intervals"]
+        intervals, longest = tensors["intervals"], max(problem.all_kv_lens)
+        # No window is wider than the longest sequence, so kernels can add it to a position.
+        left, right = (min(side, longest) for side in problem.window)
         return {
             **{f"{name}_stride": tensors[name].stride(0) for name in "qkv"},
             "batch": problem.batch,
@@ -80,12 +82,12 @@ class Hstu(Operation):
             "total_q": sum(problem.q_lens),
             "total_k": sum(problem.all_kv_lens),
             "max_q_len": max(problem.q_lens),
-            "max_k_len": max(problem.all_kv_lens),
+            "max_k_len": longest,
             "page_size": problem.page_size,
-            "rab_stride": row_stride(max(problem.all_kv_lens)),
+            "rab_stride": row_stride(longest),
             "target_group_size": problem.target_group_size,
-            "window_left": problem.window[0],
-            "window_right": problem.window[1],
+            "window_left": left,
+            "window_right": right,
             "interval_bounds": 0 if intervals is None else len(intervals),
             "dtype": problem.dtype,
             "alpha": problem.factor,
