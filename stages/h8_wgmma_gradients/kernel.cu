@@ -65,7 +65,7 @@ template <typename T, int d> struct Arrangement {
 
   using KTile = SharedTile<T, keys, d>;
   using QTile = SharedTile<T, queries, d>;
-  /// The tiles take 224 of 227 KB, so all barriers follow them. A Ring's would be padded to 1 KB.
+  /// The tiles take 192 KB. Visits and barriers follow them.
   struct Shared {
     alignas(1024) KTile k, v;
     alignas(1024) QTile q[kBuffers], d_o[kBuffers];
@@ -186,6 +186,7 @@ template <typename T, int d, typename A, bool kIntervals> struct Producer {
         load_async(smem.d_o[turn.buffer], maps.d_o, visit.tile, q, smem.d_o_full[turn.buffer]);
       if (visit.last)
         return;
+      __syncwarp(); // a lane two phases of a barrier behind would wait for the wrong one
     }
   }
 

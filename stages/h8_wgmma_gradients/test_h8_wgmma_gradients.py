@@ -1,4 +1,4 @@
-"""h8's claims: only tiles in which a query sees a key of the block, nothing of another sequence, no conflict."""
+"""h8's claims: only tiles in which a query sees a key of the block, none of another sequence, no conflict."""
 
 from __future__ import annotations
 
@@ -62,7 +62,11 @@ def random_problems(count: int) -> Iterator[HstuBackwardProblem]:
         yield HstuBackwardProblem(1, d, q_lens, kv_lens, dtype=("f16", "bf16")[i // 2 % 2], **mask)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("problem", [*random_problems(20)], ids=str)
+#: Two sequences with keys and without queries.
+NO_QUERIES = HstuBackwardProblem(1, 128, (0, 70, 0), (300, 70, 5), dtype="bf16")
+
+
+@pytest.mark.parametrize("problem", [*random_problems(20), NO_QUERIES], ids=str)
 def test_multiplies_the_tiles_that_the_mask_needs_and_no_others(
     run_stage: RunStage, problem: HstuBackwardProblem
 ) -> None:
