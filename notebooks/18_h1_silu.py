@@ -95,8 +95,7 @@ lessons.source("h1_silu", "/// dst = silu(scale * src)", "/// function per value
 #
 # ## What it reaches
 #
-# These are TFLOP/s on an H200 with 16 heads in bf16. Only pairs of a query and a key that the mask shows are counted
-# (`results/h200/hstu.csv`):
+# These are TFLOP/s on an H200 with 16 heads in bf16. They count the pairs of a causal mask (`results/h200/hstu.csv`):
 
 # %%
 lessons.measured_hstu(["h1_silu"])

@@ -127,7 +127,7 @@ gallery.mask()
 
 # %%
 lessons.source(
-    "h2_masks", "/// The first query of this block of `rows`.", "  }", file="ladder/hstu_sequence.h"
+    "h2_masks", "/// The first query of this block of `rows`;", "  }", file="ladder/hstu_sequence.h"
 )
 
 # %% [markdown]
@@ -142,8 +142,8 @@ lessons.source("h2_masks", "const auto bits = [&] {", "silu(s, s, problem.alpha)
 # %% [markdown]
 # ## What it costs, and what it bought
 #
-# These are TFLOP/s on an H200 in bf16. `targets 1024 by 16` means 1,024 targets in groups of 16. Only pairs that the
-# mask shows are counted, so a rung that computes hidden tiles is slower in this table, not faster:
+# These are TFLOP/s on an H200 in bf16. `targets 1024 by 16` means 1,024 targets in groups of 16. They count the pairs of
+# a causal mask, whatever the mask, so a rung that computes hidden tiles is slower in this table, not faster:
 
 # %%
 lessons.measured_hstu(["h1_silu", "h2_masks"])

@@ -1,10 +1,10 @@
 # %% [markdown]
-# # 22 h6_wgmma: the producer reads the mask
+# # 22 h6_wgmma to h7c_few_heads: the producer reads the mask
 #
 # h2's products use `mma.sync`, which reaches two thirds of what Hopper's tensor cores can do (lesson 07). v11 uses
 # `wgmma`, a producer warp, consumers that take turns, and persistent blocks. HSTU attention fits that scheme, and
 # needs less: no maximum, no row sum, no rescaling. What is new is the mask, and sequences that end in the middle of a
-# tensor.
+# tensor. Four smaller rungs follow: h6b_store, h7_counter, h7b_end_aligned and h7c_few_heads.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
@@ -113,7 +113,7 @@ table[[*columns, "global_sectors_ld"]].T
 # %% [markdown]
 # ## What it bought
 #
-# These are TFLOP/s on an H200 in bf16, over the pairs that the mask shows:
+# These are TFLOP/s on an H200 in bf16. They count the pairs of a causal mask, whatever the mask:
 
 # %%
 lessons.measured_hstu(["h1_silu", "h2_masks", "h6_wgmma"])
@@ -123,10 +123,113 @@ lessons.measured_hstu(["h1_silu", "h2_masks", "h6_wgmma"])
 # function per weight takes 512 clocks for a tile of 64 x 128, and its products also take 512. So both units are
 # needed all the time. The turns overlap one consumer's silu with another one's products.
 #
-# **What is left:** h6 builds on v11, so its order of work items is static. A counter as in v12b was not tried here,
-# and the gradients do not use `wgmma` yet.
+# **What is left:** h6 builds on v11. Attention has gone on to v12d with four ideas: asynchronous stores of O, a dynamic
+# tile scheduler, tiles aligned to the last query, and few heads together. The rest of this lesson takes them to jagged
+# batches, one rung each.
 
 # %% [markdown]
-# **Practise:** the exercises begin with `h6_`. **Read on:** the rung's [README](../stages/h6_wgmma/README.md).
-# **Next:** [23, several GPUs](23_context_parallel.ipynb). Run this lesson [on
+# ## h6b_store: store warps
+#
+# In h6 a consumer stores O itself, and begins its next work item afterwards. As in v11b, TMA can store O from the shared
+# memory of Q during the next item. But someone must wait until TMA has read the buffer, and only then release it. At
+# $d = 64$ a consumer has no register left to remember that. So each consumer has a *store warp*. These are the three
+# warps of the producer's warpgroup that were idle:
+
+# %%
+lessons.source("h6b_store", "smem.o_full[turn.buffer][consumer].wait", "smem.q.release(turn);")
+
+# %% [markdown]
+# O is jagged like Q: the last tile of a sequence reaches into the next one. The tensor map of O has the token dimension
+# twice, too, so TMA stores only rows that exist.
+#
+# ## h7_counter: a dynamic tile scheduler
+#
+# In h6 block b has fixed items. The producer finds out what an item costs only when it reads the mask: targets and
+# windows leave out tiles, and sequences differ in length. So one block may finish long before another. As in v12b, a
+# block takes its next item from a counter in global memory:
+
+# %%
+lessons.source("h7_counter", "__device__ int next(int count) const {", "return uniform(number);")
+
+# %% [markdown]
+# The host does not know the lengths. It counts as many items for each sequence as the longest one has. So some items have
+# no queries. The producer skips them, but the counter counts them: only then it is 0 again after the last item, and
+# ready for the next launch.
+
+# %%
+# %exercise h7_item
+
+# %% [markdown]
+# Consumers and store warps do not see the counter. The producer writes the item beside Q, and the mbarrier that
+# publishes Q publishes the item.
+#
+# ## h7b_end_aligned: the ragged tile comes first
+#
+# A sequence of 4,096 queries has 21 tiles of 192 rows, and 64 rows more. Up to h7 the tile with 64 rows is the last one,
+# which sees all keys under a causal mask: one consumer works, and two have no rows. As in v12c, tiles end with the
+# sequence's last query instead. Then the ragged tile is the first one, and sees 64 keys:
+
+# %%
+lessons.source("h7b_end_aligned", "__device__ static int first_row(int q_len) {", "A::block_rows;")
+
+# %% [markdown]
+# Its first row is negative. In a jagged tensor the rows before a sequence belong to the sequence before it. So nothing is
+# loaded or stored for a consumer without rows, and the mbarrier of Q expects fewer bytes:
+
+# %%
+lessons.source("h7b_end_aligned", "full.arrive_and_expect(", "item.row + 64 * c, queries, full);")
+
+# %% [markdown]
+# ## h7c_few_heads: K and V stay in the L2 cache
+#
+# Up to h7b the longest items of *all* heads come first. In a batch of 4 x 4,096 tokens with 16 heads of $d = 128$, K and V
+# of all heads take 128 MB. The L2 cache of an H100 has 50 MB. With a counter the order may be another one: a group of 16
+# heads follows the other, and only in a group the longest items come first. A block that has no item left in one group
+# takes one of the next, so the load stays balanced:
+
+# %%
+lessons.source("h7c_few_heads", "__device__ WorkItem item_of(int number) const {", "among / together, 0};")
+
+# %% [markdown]
+# `together` is at most 16, and less if K and V of so many heads take more than 32 MB.
+#
+# ## What they bought
+#
+# These are TFLOP/s on an H100 in bf16 in bursts of launches, all from one run. They count the pairs of a causal mask. The
+# last two columns are public kernels: the Triton kernels of generative-recommenders with TMA, and the kernels for Hopper
+# of recsys-examples. Where a kernel does not compute a mask, its cell is empty.
+
+# %%
+lessons.measured_hstu_peers(
+    [
+        "h6_wgmma",
+        "h6b_store",
+        "h7_counter",
+        "h7b_end_aligned",
+        "h7c_few_heads",
+        "generative-recommenders, TMA",
+        "recsys-examples",
+    ]
+)
+
+# %% [markdown]
+# In the median of the four problems of each $d$:
+#
+# | from | to | d = 64 | d = 128 |
+# | --- | --- | ---: | ---: |
+# | h6 | h6b | +6% | +2% |
+# | h6b | h7 | +3% | +2% |
+# | h7 | h7b | +2% | +2% |
+# | h7b | h7c | +3% | +13% |
+#
+# The largest step is h7c with groups of targets at $d = 128$: +40%. There K and V of 128 heads take 128 MB. At 4 x 2,048
+# tokens and $d = 64$ all heads together take 32 MB, and h7c gains nothing. Two steps lose on one problem each: h7 with
+# groups of targets at $d = 128$ (-2%), and h7b with contexts at $d = 128$ (-5%).
+#
+# **What is left:** the gradients do not use `wgmma` yet. That is the next lesson.
+
+# %% [markdown]
+# **Practise:** the exercises begin with `h6_` and `h7_`. **Read on:** the READMEs of
+# [h6_wgmma](../stages/h6_wgmma/README.md) and [h7c_few_heads](../stages/h7c_few_heads/README.md). **Next:** [22b, the
+# gradients on wgmma](22b_h8_wgmma_gradients.ipynb). Run this lesson [on
 # Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/22_h6_wgmma.ipynb).

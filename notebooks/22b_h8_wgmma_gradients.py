@@ -3,8 +3,8 @@
 #
 # h3f computes the gradients with `mma.sync`, and adds dQ from registers. b5e (lesson 17) computes attention's gradients
 # with `wgmma`: a producer, two consumers of 64 keys each, and two store warps. h6 (lesson 22) has a producer that reads
-# HSTU's mask, and tensor maps that stop where a sequence ends. h8 puts both together. New are the slope of `silu`, and
-# a mask that is read by columns: a block has keys, and looks for the queries that see them.
+# HSTU's mask, and tensor maps that stop where a sequence ends. h8 combines both. Two things are new: the slope of `silu`,
+# and a mask that is read by columns. A block has keys, and looks for the queries that see them.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
@@ -29,13 +29,13 @@ from ladder.operations import HstuBackwardProblem
 # %% [markdown]
 # ## What silu needs
 #
-# The gradients of softmax need a kernel before the main one: dS = P (dP - delta), and delta is a sum over a row. silu looks
-# at one element, and so does its gradient:
+# The gradients of softmax need a kernel before the main one: dS = P (dP - delta), and delta is a sum over a row. silu
+# depends on one element only, and so does its gradient:
 #
 # $$ dS = \mathrm{silu}'(x) \; dP $$
 #
-# So h8 needs neither lse nor delta. But b5e keeps only P until dP is known, and h8 needs P for dV *and* the slope for dS.
-# Both come from one special function. With $y = x / 2$ and $t = \tanh y$:
+# Here x is a logit, and so h8 needs neither lse nor delta. But b5e keeps only P until dP is known. h8 needs P for dV *and*
+# the slope for dS. Both come from one special function. With $y = x / 2$ and $t = \tanh y$:
 #
 # $$ \mathrm{silu}(x) = y (1 + t), \qquad 2\, \mathrm{silu}'(x) = 1 + t + y (1 - t^2) $$
 
@@ -53,23 +53,28 @@ lessons.source("h8_wgmma_gradients", "const auto both = [](float y) {", "};")
 # %exercise h8_slope
 
 # %% [markdown]
-# P and the slope take 16 bits each: together the registers of S, which they replace. Then dP takes the place of S, and dS
-# is one product per element:
+# P and twice the slope take 16 bits each. Together they need as many registers as S in fp32, which they replace. Then dP
+# takes the place of S, and dS is one multiplication per element. The factor 1/2 is applied to dQ and dK at the end:
 
 # %%
 lessons.source("h8_wgmma_gradients", "__device__ void compute_ds() {", "copy(ds_16, s);")
 
 # %% [markdown]
-# The slope is rounded to fp16 even if Q, K and V are bf16. It lies between -0.2 and 2.2, where fp16 has three more bits.
+# Twice the slope is rounded to fp16 even if Q, K and V are bf16. It lies between -0.2 and 2.2, where fp16 is more precise by
+# three bits.
 
 # %% [markdown]
 # ## Which queries see the block
 #
-# h6 goes through the keys that a tile of queries sees. Here it is the other way round: a block has 128 keys, and visits
-# the tiles of queries that see one of them. Under a causal mask these are the tiles from the diagonal on. A window ends
-# them. Targets see the history, but among each other only their own group: so a block of targets' keys is seen by few
-# queries, and then by none. And contexts see all of the history: a block far to the right is seen by the first tile
-# again.
+# In h6 a block has queries and loops over the keys that they see. Here it is the other way round: a block has 128 keys,
+# and visits the tiles of queries that see one of them. The mask decides which tiles these are:
+#
+# | mask | tiles of queries that see the block's keys |
+# | --- | --- |
+# | causal | from the diagonal to the last query |
+# | window | from the diagonal to the end of the window |
+# | targets | keys of the history: all targets; keys of targets: only their own group |
+# | contexts | also the first tiles: contexts see all of the history |
 #
 # ### Predict
 #
@@ -92,26 +97,28 @@ lessons.source("h8_wgmma_gradients", "__device__ Visit seen_up_to(int tile) cons
 
 # %% [markdown]
 # Beside a tile it writes a note, as in h6: the number of the tile, for which consumers the mask cuts it, and whether it is
-# the last one. The store warps read the note, too, because they need the number: they add to dQ of this tile. They may
-# be two steps behind the loads, so there are four places for notes and only two buffers for Q.
+# the last one. The store warps read the note, too: they add to dQ of this tile, and need its number. They may be two steps
+# behind the loads. So there are four places for notes, but only two buffers for Q.
 #
-# As in h6 the rule is exact: the emulator counts as many `wgmma` as brute force finds such tiles.
+# As in h6 the rule is exact: the emulator counts as many `wgmma` as brute force finds such tiles. Brute force answers the
+# question above:
 
 # %%
 mask = ladder.hstu_mask(2048, 2048, 0, 1024, 16)
 sum(bool(tile.any()) for rows in mask.split(128, 0) for tile in rows.split(128, 1))
 
 # %% [markdown]
-# The mask hides elements of $y$, before the tanh: they become -128. There tanh is exactly -1, so silu and its slope are
-# exactly 0. So P and the slope need no mask of their own.
+# The mask is applied to $y$, before the tanh: hidden elements become -128. There tanh is exactly -1, and silu and its slope
+# are exactly 0. P and the slope need no masks of their own.
 #
 # ## When dQ is issued
 #
-# As in b5e, dQ of a step is issued amid the elements of the next one: after those of 32 queries. Before that the consumer
-# waits for dS of the other consumer. The wait must come after the tanh of the first queries, but ptxas moves them past
-# it, as far as it can. In b5e the wait depends on the sign of an exponential, which is always 0. Here no bit is always
-# 0. So all words of the first queries are combined by OR, and the result by AND with a parameter of the kernel that is
-# always 0. ptxas does not know that.
+# dQ needs dS of both consumers. As in b5e, dQ of a step is issued during the next one, after silu of 32 queries. It then
+# runs under silu of the other queries. Before it is issued, the consumer waits for dS of the other one. The wait must
+# come after the tanh of the first 32 queries, but ptxas moves them past it where it can. So the wait has to depend on
+# their results. In b5e it depends on the sign bit of an exponential, which is always 0. Here no bit is always 0. So all
+# words of the first queries are combined by OR. The result is combined by AND with a parameter of the kernel that is
+# always 0, which ptxas does not know.
 
 # %%
 lessons.source("h8_wgmma_gradients", "__device__ uint32_t compute_first_p() {", "& nothing;")
@@ -132,3 +139,29 @@ columns = [
     "tma_store_instructions",
 ]
 table.set_index("stage")[columns].T
+
+# %% [markdown]
+# ## What it bought
+#
+# These are TFLOP/s on an H100 in bf16 in bursts of launches, all from one run. They count the pairs of a causal mask. The
+# last two columns are public kernels: the Triton kernels of generative-recommenders, and the kernels for Hopper of
+# recsys-examples.
+
+# %%
+lessons.measured_hstu_peers(
+    ["h3f_large_blocks", "h8_wgmma_gradients", "generative-recommenders", "recsys-examples"], "backward"
+)
+
+# %% [markdown]
+# h8 has 1.52 to 1.59 times h3f's speed at $d = 64$, and 2.06 to 2.15 times at $d = 128$. Beside recsys-examples it has 1.21
+# to 1.28 times the speed.
+#
+# **What is left:** a tile has 64 queries at $d = 128$, where b5e's has 80. With 80 ptxas spills, because P and the slope need
+# more registers than P alone. What limits h8 is not known: it has not been profiled. And h8 adds to dQ in any order, so two
+# runs may differ in the last bits. `h3g_same_bits` gives the same bits.
+
+# %% [markdown]
+# **Practise:** the exercises begin with `h8_`. **Read on:** the rung's
+# [README](../stages/h8_wgmma_gradients/README.md), with what was tried. **Next:** [23, several
+# GPUs](23_context_parallel.ipynb). Run this lesson [on
+# Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/22b_h8_wgmma_gradients.ipynb).
