@@ -58,6 +58,10 @@ LONGER = {
     "h4_arrangement": (65, "a kernel with both arrangements, of which the launch chooses one"),
     "h6_wgmma": (275, "HSTU attention instead of attention: jagged batches, silu, and the masks of h2_masks"),
     "h7_counter": (75, "consumers and store warps read the work item beside Q, and h6's snake order is gone"),
+    "h8_wgmma_gradients": (
+        290,
+        "HSTU's gradients instead of attention's: silu's slope, and a mask that the producer reads",
+    ),
 }
 #: The most lines of code of a function.
 PAGE = 80
