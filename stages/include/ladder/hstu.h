@@ -37,7 +37,7 @@ struct HstuProblem {
   int page_size;
   int q_stride, k_stride, v_stride; ///< elements from token to token
   int rab_stride;                   ///< elements from row to row, a multiple of 8
-  int target_group_size, window_left, window_right, interval_bounds;
+  int target_group_size, window_left, window_right, interval_bounds; ///< windows: at most max_k_len
   DType dtype;
   float alpha;
   float inv_length; ///< 1 / scaling_seqlen
