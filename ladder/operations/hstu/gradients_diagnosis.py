@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ladder.common.wording import said
 from ladder.common.words import told_apart
-from ladder.operations.base import Reference, is_wrong_text, known_values, rest_is_right
+from ladder.operations.base import Reference, is_wrong_text, known_values, largest, rest_is_right
 from ladder.operations.hstu.diagnosis import where
 from ladder.operations.hstu.problem import HstuProblem
 from ladder.operations.hstu.reference import JaggedSequence, sequences
@@ -163,9 +163,17 @@ def _slip(
     for slips in zip(*(one.slips() for one in passes), strict=True):
         gradients = [one.gradients(slip) for one, slip in zip(passes, slips, strict=True)]
         wanted = {name: torch.cat([part[name] for part in gradients]) * factors[name] for name in names}
-        if names and all(_is_close(outputs[name], wanted[name], reference.bounds[name]) for name in names):
+        if names and all(_explains(wanted[name], outputs[name], reference, name) for name in names):
             return said("It is what comes out {says}.", says=slips[0].says)
     return ""
+
+
+def _explains(wanted: Tensor, got: Tensor, reference: Reference, name: str) -> bool:
+    """Whether a slip that produces ``wanted`` explains a wrong gradient. One that leaves it right does not,
+    even if the gradient is only a little wrong.
+    """
+    bound = reference.bounds[name]
+    return largest(wanted - reference.outputs[name]) > bound and _is_close(got, wanted, bound)
 
 
 def _factors(problem: HstuProblem) -> dict[str, float]:
