@@ -266,9 +266,15 @@ class _Attention(torch.autograd.Function):
         return o, lse
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, d_o: Tensor | None, d_lse: Tensor | None) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors
-        d_o = saved[0].new_zeros(ctx.shape) if d_o is None else d_o
-        none_for_others = (None,) * (len(ctx.needs_input_grad) - 3)
-        return (*ctx.schedule.backward(ctx.team, saved, d_o, d_lse), *none_for_others)
+        # torch refuses a second gradient only if an argument requires one. The outputs' gradients may be
+        # constants, although the gradients depend on query, key and value.
+        return _gradients(ctx, d_o, d_lse, torch.empty(0, requires_grad=True))
+
+
+@once_differentiable
+def _gradients(ctx: Any, d_o: Tensor | None, d_lse: Tensor | None, _: Tensor) -> tuple[Tensor | None, ...]:
+    saved = ctx.saved_tensors
+    d_o = saved[0].new_zeros(ctx.shape) if d_o is None else d_o
+    none_for_others = (None,) * (len(ctx.needs_input_grad) - 3)
+    return (*ctx.schedule.backward(ctx.team, saved, d_o, d_lse), *none_for_others)
