@@ -157,8 +157,8 @@ table[["wgmma_instructions", "tma_load_instructions", "tma_store_instructions"]]
 # ## v12d: few heads per group
 #
 # v12 needs large groups of heads: with fixed items, each group must have enough of them to balance the load. With a
-# counter no group has to. A block that is done takes the next item, also if it belongs to the next group. In the model,
-# with the tiles of v12c:
+# counter this is not required: a block that is done takes the next item, even of the next group. The model gives, with
+# the tiles of v12c:
 
 # %%
 for together in (64, 16, 8):
@@ -167,8 +167,8 @@ for together in (64, 16, 8):
     print(f"{together:2} heads together: known from the start {fixed:.3f}, taken from a counter {taken:.3f}")
 
 # %% [markdown]
-# So the size of a group can fit the L2 cache. v12d has at most 16 heads per group (`kMostHeads`), and at most 32 MB of
-# their K and V (`kMostBytes`). The L2 cache of an H100 holds 50 MB:
+# So a group may be so small that its K and V fit in the L2 cache. v12d has at most 16 heads per group (`kMostHeads`), and
+# at most 32 MB of their K and V (`kMostBytes`). The L2 cache of an H100 holds 50 MB:
 
 # %%
 lessons.source("v12d_few_heads", "static unsigned heads_together", "return p.is_causal ?")
@@ -178,7 +178,7 @@ lessons.source("v12d_few_heads", "static unsigned heads_together", "return p.is_
 #
 # ## What they bought
 #
-# These are TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16. v12d was measured on an H100 alone:
+# These are TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16. v12d was measured on an H100 only:
 
 # %%
 lessons.measured(["v11b_store", "v12_order", "v12b_counter", "v12c_end_aligned", "torch cuDNN"])

@@ -131,9 +131,9 @@ lessons.measured_hstu(["h1_silu", "h2_masks", "h6_wgmma"])
 # ## h6b_store: store warps
 #
 # In h6 a consumer stores O itself, and begins its next work item afterwards. As in v11b, TMA can store O from the shared
-# memory of Q during the next item. But someone must wait until TMA has read the buffer, and only then release it. At
-# $d = 64$ a consumer has no register left to remember that. So each consumer has a *store warp*. These are the three
-# warps of the producer's warpgroup that were idle:
+# memory of Q during the next item. But the buffer may be released only after TMA has read it. At $d = 64$ a consumer has
+# no register left to keep track of a pending store. So each consumer has a *store warp*, one of the three warps of the
+# producer's warpgroup that were idle:
 
 # %%
 lessons.source("h6b_store", "smem.o_full[turn.buffer][consumer].wait", "smem.q.release(turn);")
@@ -183,9 +183,9 @@ lessons.source("h7b_end_aligned", "full.arrive_and_expect(", "item.row + 64 * c,
 # ## h7c_few_heads: K and V stay in the L2 cache
 #
 # Up to h7b the longest items of *all* heads come first. In a batch of 4 x 4,096 tokens with 16 heads of $d = 128$, K and V
-# of all heads take 128 MB. The L2 cache of an H100 has 50 MB. With a counter the order may be another one: a group of 16
-# heads follows the other, and only in a group the longest items come first. A block that has no item left in one group
-# takes one of the next, so the load stays balanced:
+# of all heads take 128 MB. The L2 cache of an H100 has 50 MB. In h7c, as in v12d, groups of 16 heads follow each other,
+# and the longest items come first only within each group. When all items of a group are taken, blocks take items of the
+# next group, so the load stays balanced:
 
 # %%
 lessons.source("h7c_few_heads", "__device__ WorkItem item_of(int number) const {", "among / together, 0};")
@@ -223,8 +223,8 @@ lessons.measured_hstu_peers(
 # | h7b | h7c | +3% | +13% |
 #
 # The largest step is h7c with groups of targets at $d = 128$: +40%. There K and V of 128 heads take 128 MB. At 4 x 2,048
-# tokens and $d = 64$ all heads together take 32 MB, and h7c gains nothing. Two steps lose on one problem each: h7 with
-# groups of targets at $d = 128$ (-2%), and h7b with contexts at $d = 128$ (-5%).
+# tokens and $d = 64$ all heads together take 32 MB, and h7c gains nothing. Three steps lose on one problem each: h7 with
+# groups of targets at $d = 128$ (-2%), h7b with contexts at $d = 128$ (-5%), and h7c at 4 x 2,048 and $d = 64$ (-2%).
 #
 # **What is left:** the gradients do not use `wgmma` yet. That is the next lesson.
 

@@ -34,8 +34,8 @@ from ladder.operations import HstuBackwardProblem
 #
 # $$ dS = \mathrm{silu}'(x) \; dP $$
 #
-# Here x is a logit, and so h8 needs neither lse nor delta. But b5e keeps only P until dP is known. h8 needs P for dV *and*
-# the slope for dS. Both come from one special function. With $y = x / 2$ and $t = \tanh y$:
+# Here x is a logit. So h8 needs neither lse nor delta. But it must keep more until dP is known: b5e keeps only P, and h8
+# needs P for dV *and* the slope for dS. P and the slope come from one special function. With $y = x / 2$ and $t = \tanh y$:
 #
 # $$ \mathrm{silu}(x) = y (1 + t), \qquad 2\, \mathrm{silu}'(x) = 1 + t + y (1 - t^2) $$
 
@@ -53,15 +53,16 @@ lessons.source("h8_wgmma_gradients", "const auto both = [](float y) {", "};")
 # %exercise h8_slope
 
 # %% [markdown]
-# P and twice the slope take 16 bits each. Together they need as many registers as S in fp32, which they replace. Then dP
-# takes the place of S, and dS is one multiplication per element. The factor 1/2 is applied to dQ and dK at the end:
+# P and twice the slope take 16 bits each. Together they need as many registers as S in fp32, which is not needed any
+# more: dP is computed in the variable of S (`s`). Then dS takes one multiplication per element. The factor 1/2 is applied
+# to dQ and dK at the end:
 
 # %%
 lessons.source("h8_wgmma_gradients", "__device__ void compute_ds() {", "copy(ds_16, s);")
 
 # %% [markdown]
-# Twice the slope is rounded to fp16 even if Q, K and V are bf16. It lies between -0.2 and 2.2, where fp16 is more precise by
-# three bits.
+# Twice the slope is rounded to fp16 even if Q, K and V are bf16. It lies between -0.2 and 2.2, where fp16 is more
+# precise by three bits.
 
 # %% [markdown]
 # ## Which queries see the block
@@ -73,7 +74,7 @@ lessons.source("h8_wgmma_gradients", "__device__ void compute_ds() {", "copy(ds_
 # | --- | --- |
 # | causal | from the diagonal to the last query |
 # | window | from the diagonal to the end of the window |
-# | targets | keys of the history: all targets; keys of targets: only their own group |
+# | targets | keys of the history: also all targets; keys of targets: only queries of their own group |
 # | contexts | also the first tiles: contexts see all of the history |
 #
 # ### Predict
@@ -113,12 +114,12 @@ sum(bool(tile.any()) for rows in mask.split(128, 0) for tile in rows.split(128, 
 #
 # ## When dQ is issued
 #
-# dQ needs dS of both consumers. As in b5e, dQ of a step is issued during the next one, after silu of 32 queries. It then
-# runs under silu of the other queries. Before it is issued, the consumer waits for dS of the other one. The wait must
-# come after the tanh of the first 32 queries, but ptxas moves them past it where it can. So the wait has to depend on
-# their results. In b5e it depends on the sign bit of an exponential, which is always 0. Here no bit is always 0. So all
-# words of the first queries are combined by OR. The result is combined by AND with a parameter of the kernel that is
-# always 0, which ptxas does not know.
+# dQ needs dS of both consumers. As in b5e, dQ of a step is issued during the next one, after silu of the first 32
+# queries. It overlaps silu of the other queries. Before it is issued, the consumer waits for dS of the other consumer.
+# ptxas would move the tanh of the first 32 queries past this wait. So the wait has to depend on their results. In b5e
+# it depends on the sign bit of an exponential, which is always 0. Here no bit is always 0. So all words of the first
+# queries are combined by OR. The result is combined by AND with a parameter of the kernel that is always 0, which ptxas
+# does not know.
 
 # %%
 lessons.source("h8_wgmma_gradients", "__device__ uint32_t compute_first_p() {", "& nothing;")
@@ -156,9 +157,9 @@ lessons.measured_hstu_peers(
 # h8 has 1.52 to 1.59 times h3f's speed at $d = 64$, and 2.06 to 2.15 times at $d = 128$. Beside recsys-examples it has 1.21
 # to 1.28 times the speed.
 #
-# **What is left:** a tile has 64 queries at $d = 128$, where b5e's has 80. With 80 ptxas spills, because P and the slope need
-# more registers than P alone. What limits h8 is not known: it has not been profiled. And h8 adds to dQ in any order, so two
-# runs may differ in the last bits. `h3g_same_bits` gives the same bits.
+# **What is left:** a tile has 64 queries at $d = 128$, where b5e's has 80. With 80 ptxas spills, because P and the
+# slope need more registers than P alone. What limits h8 is not known: it has not been profiled. And h8 adds to dQ in
+# any order, so two runs may differ in the last bits. `h3g_same_bits` gives the same bits.
 
 # %% [markdown]
 # **Practise:** the exercises begin with `h8_`. **Read on:** the rung's
