@@ -121,7 +121,8 @@ template <typename T, int d, typename A, bool kIntervals> struct Producer {
   Turn<A::q_buffers> q_turn;
   Turn<A::buffers> k_turn, v_turn;
 
-  /// The items with the most keys have the lowest numbers, those without queries the highest ones.
+  /// Of a sequence's items those with the most keys have the lowest numbers, those without queries the
+  /// highest ones.
   __device__ void run() {
     const int count = count_items<A>(problem), heads = problem.heads, batch = problem.batch;
     for (int number = blockIdx.x; number < count; number = next(count)) {
