@@ -137,8 +137,8 @@ template <typename T, int d, typename A, bool kIntervals> struct Producer {
   Turn<A::q_buffers> q_turn;
   Turn<A::buffers> k_turn, v_turn;
 
-  /// In a group of heads the items with the most keys have the lowest numbers, those without queries the
-  /// highest ones.
+  /// Within a group of heads, of a sequence's items those with the most keys have the lowest numbers, those
+  /// without queries the highest ones.
   __device__ void run() {
     for (int number = blockIdx.x; number < order.count(); number = next()) {
       WorkItem item = item_of(number);
