@@ -6,8 +6,8 @@
 //   d_weight                            = sum over the rows of d_y gate xh
 // The README of examples/ compares this form of dx with three others.
 //
-// Each block computes 16 rows at a time in registers, and each lane adds up its own rows. A
-// second kernel adds the sums of the blocks in a fixed order, so that two runs give the same bits.
+// Each block computes 16 rows at a time in registers, and each lane adds up its own rows. A second kernel
+// adds the sums of the blocks in a fixed order, so that two runs give the same bits.
 #include <algorithm>
 
 #include "ladder/dispatch.h"
@@ -33,7 +33,7 @@ template <int kParts> struct ColumnSums {
       zero(of_weight[part]), zero(of_bias[part]);
   }
 
-  /// Stores d_weight and d_bias as a row of 2 * cols numbers.
+  /// Stores the block's d_weight and d_bias, cols values each, one after the other.
   __device__ void store(float *row, int cols) {
     for_each_part<kParts>(cols, [&](int part, int col) {
       add_lanes(of_weight[part]);

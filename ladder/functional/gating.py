@@ -119,8 +119,8 @@ def _gradients(ctx: Any, d_y: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     return *_run_backward(d_y, x, gate, weight, bias, ctx.arch), None
 
 
-#: The same where a second gradient may be wanted, which it refuses. The gradients depend on the saved tensors
-#: too: torch must see these as arguments, since d_y may be a constant.
+#: The gradients under create_graph=True; differentiating them raises. The saved tensors are arguments because
+#: torch refuses only if an argument requires a gradient, and d_y may be a constant.
 _once_differentiated = once_differentiable(_gradients)
 
 _SCHEMA = "Tensor x, Tensor gate, Tensor weight, Tensor bias, str arch"

@@ -254,8 +254,8 @@ def _gradients(ctx: Any, d_o: Tensor, *_: Tensor | None) -> tuple[Tensor | None,
     return None, *found, None
 
 
-#: The same where a second gradient may be wanted, which it refuses. The gradients depend on the saved tensors
-#: too: torch must see these as arguments, since d_o may be a constant.
+#: The gradients under create_graph=True; differentiating them raises. The saved tensors are arguments because
+#: torch refuses only if an argument requires a gradient, and d_o may be a constant.
 _once_differentiated = once_differentiable(_gradients)
 
 

@@ -4,7 +4,7 @@
 // silu needs no row statistics: nothing is computed before the main kernel, and neither lse nor delta is
 // loaded. P and the slope of silu are computed together from S, in 16 bits each, and so take the registers of
 // S. Then dP takes S's place, and dS = slope * dP. As in h6_wgmma the producer warp reads the mask: it loads
-// only tiles of queries that see one of the block's keys, and says for which consumers the mask cuts a tile.
+// only tiles of queries that see one of the block's keys, and marks for which consumers the mask cuts a tile.
 #include <numeric>
 
 #include "ladder/dispatch.h"

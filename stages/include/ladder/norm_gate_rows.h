@@ -18,7 +18,7 @@ namespace ladder::norm_gate_rows {
 using namespace tiles;
 
 constexpr int kRows = 16, kCols = 16, kMostWarps = 16;
-/// How many times 16 columns a warp has.
+/// Parts of 16 columns per warp.
 constexpr int kNarrow = 4, kWide = 8;
 
 /// The values that the warps of a block exchange, one per row and warp.
