@@ -1,99 +1,142 @@
 #!/usr/bin/env python3
 """Measures what windows, softcaps, sinks and sequences of different lengths cost, beside the dense rungs.
 
-    python3 results/measure_options.py --out results/h100
+    python3 results/measure_options.py --out results/h100 [--rounds 9] [--seconds 400]
+        [--pass forward backward] [--rungs STAGE ...]
 
-It writes ``options.csv``, one row per rung and problem: TFLOP/s of the pairs of query and key that the mask
-keeps, and the multiple of the dense rung's in the same run. The dense rung of the forward pass is
-v12c_end_aligned, that of the gradients b5e_dim_64, both on the same sizes, with a causal mask and without
-one. The x rungs are also measured with a window that hides nothing, and with a causal one: what the feature
-costs where it changes nothing. Needs what ``measure_climb.py`` needs.
+Writes ``options.csv`` after each comparison: one row per contender and problem, with the columns of
+``side_by_side.py``, and ``of_dense``, the multiple of the dense rung's speed in bursts. The TFLOP/s are those
+of the pairs of query and key that the mask keeps.
+
+A comparison has the contenders of one mask: the dense rung, with a causal mask if the mask's right side is 0
+and otherwise without one, and the rungs that take the mask with a softcap, with sinks, with sequences or
+alone. They take turns, so a change of clocks affects both sides of a ratio. The first comparison has a window
+that hides nothing: it shows what a feature costs where it changes nothing. Needs what ``measure_peers.py``
+needs.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
+import math
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-import pandas as pd
+from attention_inputs import make_inputs
+from side_by_side import Checker, Peer, Rungs, Timer, add_options, made_ready, measure_each, timed
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from ladder.bench import gpu
-from ladder.common import files
 from ladder.errors import LadderError
-from ladder.lessons.recorded import DENSE
 from ladder.operations import BackwardProblem, Problem
 from ladder.stages import discover
 
-HEADS, TOKENS, LENGTH = 16, 16_384, 4096
-#: Of the rungs that take a window: those of gpt-oss, of Gemma 2, and the causal one.
-WINDOWS = ((127, 0), (1023, 0), (4095, 0), (-1, 0))
+#: By operation, the rung that the others are compared with.
+DENSE = {"attention": "v12d_few_heads", "attention_backward": "b5e_dim_64"}
+HEADS, TOKENS, LENGTH, HEAD_DIMS = 16, 16_384, 4096, (64, 128)
+#: None, then windows of gpt-oss and of Gemma 2, and the causal one.
+MASKS = (None, (127, 0), (1023, 0), (4095, 0), (-1, 0))
 #: Lengths that differ, as those of a batch of texts do, of the same number of tokens.
 LENGTHS = (8192, 4096, 1024, 1024, 512, 512, 512, 256, 128, 128)
+#: The masks that sequences are measured with.
+OF_SEQUENCES = (None, (1023, 0), (-1, 0))
+CHECKED_HEADS = 2
+#: 0.1 s is the step of the GPU's energy counter.
+POWER_SECONDS = 0.25
 
 
-def variants(dense: Problem) -> Iterator[Problem]:
-    """The problems of the x rungs on the sizes of a dense one."""
-    for features in ({"window": (LENGTH, LENGTH)}, {"softcap": 50.0}, {"sinks": True}):
-        yield replace(dense, **features)
-    for window in WINDOWS:
-        for features in ({}, {"softcap": 50.0}, {"sinks": True}):
-            yield replace(dense, window=window, **features)
-    batch = dense.batch
-    for lengths in ((LENGTH,) * batch, LENGTHS):
-        for window in (None, (-1, 0), (1023, 0)):
-            sizes = {"batch": len(lengths), "q_len": max(lengths), "kv_len": max(lengths)}
-            yield replace(dense, **sizes, window=window, q_lens=lengths, kv_lens=lengths)
+@dataclass(frozen=True)
+class Comparison:
+    """A dense problem, and problems with features under one mask, whose contenders take turns."""
+
+    dense: Problem
+    others: tuple[Problem, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dense} and {self.others[0]}"
 
 
-def problems(head_dim: int) -> list[Problem]:
-    """The dense problems first, without a mask and causal."""
-    dense = Problem(TOKENS // LENGTH, HEADS, LENGTH, LENGTH, head_dim, dtype="bf16")
-    forward = [dense, replace(dense, is_causal=True), *variants(dense)]
-    return [*forward, *(BackwardProblem(**asdict(one)) for one in forward)]
+def comparisons(passes: Sequence[str]) -> Iterator[Comparison]:
+    for name in passes:
+        kind = Problem if name == "forward" else BackwardProblem
+        for head_dim in HEAD_DIMS:
+            dense = kind(TOKENS // LENGTH, HEADS, LENGTH, LENGTH, head_dim, dtype="bf16")
+            for window in MASKS:
+                yield comparison(dense, window)
 
 
-def rungs(problem: Problem) -> list[str]:
-    """The dense rung for a dense problem, otherwise the rungs that the features are for."""
-    if not problem.features:
-        return [DENSE[problem.operation]]
-    found = discover().computing(problem.operation)
-    return [stage.name for stage in found if stage.needs and stage.suits(problem)]
+def comparison(dense: Problem, window: tuple[int, int] | None) -> Comparison:
+    """Of one mask. A rung of windows alone gets one that hides nothing, if there is no mask."""
+    others = [
+        replace(dense, window=window or (LENGTH, LENGTH)),
+        replace(dense, window=window, softcap=50.0),
+        replace(dense, window=window, sinks=True),
+    ]
+    if window in OF_SEQUENCES:
+        for lengths in ((LENGTH,) * dense.batch, LENGTHS):
+            sizes: dict[str, Any] = {"batch": len(lengths), "q_len": max(lengths), "kv_len": max(lengths)}
+            others.append(replace(dense, **sizes, window=window, q_lens=lengths, kv_lens=lengths))
+    return Comparison(replace(dense, is_causal=window is not None), tuple(others))
 
 
-def measured(operation: str, head_dim: int) -> Iterator[pd.DataFrame]:
-    """The rows of each problem, with the multiples of the dense rung's speeds: without a mask, and causal."""
-    chosen = [one for one in problems(head_dim) if one.operation == operation and rungs(one)]
-    names = dict.fromkeys(name for one in chosen for name in rungs(one))
-    dense: dict[str, float] = {}
-    for problem, frame in zip(chosen, gpu.measure_each(chosen, [*names]), strict=True):
-        if not problem.features:
-            [speed] = frame.tflops[frame.contender == DENSE[operation]]
-            dense["of_causal" if problem.is_causal else "of_dense"] = speed
-        yield frame.assign(operation=operation, **{name: frame.tflops / by for name, by in dense.items()})
+def default_rungs() -> list[str]:
+    """The dense rungs, and those for windows, softcaps, sinks or sequences."""
+    special = [stage.name for stage in discover() if stage.computes in DENSE and stage.needs]
+    return [*DENSE.values(), *special]
+
+
+def checker(problem: Problem, inputs: Mapping[str, Any]) -> Checker:
+    """Of two heads; without the sinks' gradients, which are sums over batches that are not checked."""
+    if problem.q_lens is None:
+        return Checker(problem, inputs, ("d_sinks",))
+    by_head = {
+        name: tensor[:, :CHECKED_HEADS] if tensor is not None and tensor.dim() == 3 else tensor
+        for name, tensor in inputs.items()
+    }
+    if inputs.get("lse") is not None:
+        by_head["lse"] = inputs["lse"][:CHECKED_HEADS]
+    return Checker(replace(problem, heads=CHECKED_HEADS, kv_heads=CHECKED_HEADS), by_head)
+
+
+def rows_of(
+    compared: Comparison, rungs: Peer, timer: Timer, rounds: int, device: str
+) -> list[dict[str, Any]]:
+    """The rows of a comparison; ``of_dense`` is NaN if the dense rung is not among the contenders."""
+    ready = []
+    for problem in (compared.dense, *compared.others):
+        inputs = make_inputs(problem, device)
+        ready += made_ready(problem, inputs, [rungs], checker(problem, inputs))
+    rows = timed(ready, timer, rounds)
+    name = DENSE[compared.dense.operation]
+    dense = next((row["tflops_burst"] for row in rows if row["contender"] == name), math.nan)
+    return [{**row, "of_dense": row["tflops_burst"] / dense} for row in rows]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_options(parser, default_rungs())
+    parser.set_defaults(power=POWER_SECONDS)
     options = parser.parse_args()
-    out = options.out / "options.csv"
-    frames: list[pd.DataFrame] = []
+    began = time.monotonic()
     try:
-        files.require_target(out)
-        for operation, head_dim in itertools.product(DENSE, (64, 128)):
-            for frame in measured(operation, head_dim):
-                frames.append(frame)
-                gpu.write(frames, out)
-    except LadderError as error:
-        print(f"error: {error}", file=sys.stderr)
+        chosen = [*comparisons(options.passes)]
+        rungs = Rungs(options.rungs, [problem for one in chosen for problem in (one.dense, *one.others)])
+        timer = Timer.here(options.power)
+
+        def rows(compared: Comparison) -> list[dict[str, Any]]:
+            return rows_of(compared, rungs.contenders, timer, options.rounds, "cuda")
+
+        passed = measure_each(chosen, rows, options.out / "options.csv", began, options.seconds)
+    except LadderError as failure:
+        print(f"error: {failure}", file=sys.stderr)
         return 2
-    return 0 if all(frame.passed.dropna().all() for frame in frames) else 1
+    return 0 if passed else 1
 
 
 if __name__ == "__main__":

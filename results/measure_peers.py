@@ -31,6 +31,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from attention_inputs import make_inputs
 from fa3_library import FlashAttention3
 from side_by_side import (
     Checker,
@@ -50,17 +51,14 @@ from torch.nn.attention import SDPBackend
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from ladder.errors import LadderError
-from ladder.lessons.recorded import DENSE
 from ladder.operations import BackwardProblem, Problem, operation_of
 from ladder.operations.attention.baselines import attend
-from ladder.operations.attention.reference import attention_float64
-from ladder.operations.base import torch_dtypes
 
 #: What is measured by default, beside the peers.
 RUNGS = (
-    *("v11b_store", "v12_order", DENSE["attention"], "v12d_few_heads"),
+    *("v11b_store", "v12_order", "v12c_end_aligned", "v12d_few_heads"),
     *("b4g_wide_adds", "b5_early_dv", "b5b_store_warps", "b5c_80_queries", "b5d_loads_ahead"),
-    *(DENSE["attention_backward"], "b6_same_bits"),
+    *("b5e_dim_64", "b6_same_bits"),
 )
 
 
@@ -80,29 +78,6 @@ def problems(passes: Sequence[str]) -> Iterator[Problem]:
         ]
         for one in [*masked, group]:
             yield one if name == "forward" else BackwardProblem(**asdict(one))
-
-
-def make_inputs(problem: Problem) -> dict[str, Tensor | None]:
-    """Standard normal values on the GPU; for gradients also the exact o and lse, rounded."""
-    generator = torch.Generator("cuda").manual_seed(1)
-    operation, dtype = operation_of(problem), torch_dtypes()[problem.dtype or "bf16"]
-
-    def draw(name: str) -> Tensor:
-        shape = operation.input_shapes(problem)[name]
-        return torch.randn(*shape, generator=generator, device="cuda", dtype=torch.float32).to(dtype)
-
-    inputs: dict[str, Tensor | None] = {name: draw(name) for name in "qkv"}
-    inputs |= dict.fromkeys(("sinks", "cu_seqlens_q", "cu_seqlens_k"))
-    if not isinstance(problem, BackwardProblem):
-        return inputs
-    o, d_o = torch.empty_like(draw("q")), draw("d_o")
-    lse = torch.empty(o.shape[:3], device="cuda")
-    group = problem.heads // problem.num_kv_heads
-    for batch, head in itertools.product(range(problem.batch), range(problem.heads)):
-        places = {"q": head, "k": head // group, "v": head // group}
-        one = [inputs[name][batch, place][None, None] for name, place in places.items()]  # type: ignore[index]
-        o[batch, head], lse[batch, head] = (x[0, 0] for x in attention_float64(*one, **problem.rules))
-    return {**inputs, "o": o, "lse": lse, "d_o": d_o, "d_lse": None, "d_sinks": None}
 
 
 def torch_contenders(problem: Problem, inputs: Mapping[str, Any]) -> Iterator[Contender]:

@@ -18,7 +18,7 @@ import random
 import sys
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -54,7 +54,8 @@ Contender = tuple[str, str, Callable[[], Run]]
 #: Yields the contenders that take a problem.
 Peer = Callable[[Any, Mapping[str, Any]], Iterator[Contender]]
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-P = TypeVar("P", bound=AnyProblem)
+P = TypeVar("P")
+K = TypeVar("K", bound=Hashable)
 
 
 def is_backward(problem: AnyProblem) -> bool:
@@ -150,7 +151,7 @@ class Checker:
         shares = [0.0]
         for output, whole in zip(self._outputs, outputs, strict=False):
             if output.name not in self._left_out:
-                checked = whole[: output.shape[0], : output.shape[1]]
+                checked = whole[tuple(map(slice, output.shape[:2]))]
                 deviation = self._expected.deviation(output.name, checked)
                 shares.append(deviation.largest / self._expected.bounds[output.name])
         return math.nan if any(map(math.isnan, shares)) else max(shares)
@@ -206,10 +207,10 @@ class Timer:
         self.flushed.zero_()
         return self.burst(run, 1)
 
-    def measure(self, runs: Mapping[str, Run], rounds: int) -> tuple[dict[str, Timing], dict[str, Timing]]:
+    def measure(self, runs: Mapping[K, Run], rounds: int) -> tuple[dict[K, Timing], dict[K, Timing]]:
         counts = {name: max(2, min(20, int(BURST_MS / self.burst(run, 3)))) for name, run in runs.items()}
-        bursts: dict[str, list[float]] = {name: [] for name in runs}
-        singles: dict[str, list[float]] = {name: [] for name in runs}
+        bursts: dict[K, list[float]] = {name: [] for name in runs}
+        singles: dict[K, list[float]] = {name: [] for name in runs}
         for _ in range(rounds):
             for name in random.sample([*runs], len(runs)):
                 bursts[name].append(self.burst(runs[name], counts[name]))
@@ -246,6 +247,53 @@ def watts(read: Sequence[tuple[float, float]]) -> float:
     return (last - first) / (ended - began)
 
 
+@dataclass(frozen=True)
+class Ready:
+    """A contender that has run once on a problem; ``error`` is that of its outputs."""
+
+    problem: AnyProblem
+    name: str
+    version: str
+    run: Run
+    error: float
+
+
+def made_ready(
+    problem: AnyProblem, inputs: Mapping[str, Any], peers: Sequence[Peer], checker: Checker
+) -> list[Ready]:
+    """The contenders on a problem. One that fails is reported and left out."""
+    ready = []
+    found = [contenders(problem, inputs) for contenders in peers]
+    for name, version, make in itertools.chain(*found):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch says why a backend does not take the problem
+                run = make()
+                ready.append(Ready(problem, name, version, run, checker.error(run())))
+        except Exception as failure:  # others' code raises what it likes
+            reason = (str(failure) or type(failure).__name__).splitlines()[0]
+            print(f"{problem}: {name}: {reason}", file=sys.stderr)
+            require_usable(f"{name} on {problem}")
+    return ready
+
+
+def timed(ready: Sequence[Ready], timer: Timer, rounds: int) -> list[dict[str, Any]]:
+    """The rows of contenders, on one problem or on several, that take turns."""
+    bursts, singles = timer.measure({number: one.run for number, one in enumerate(ready)}, rounds)
+    return [
+        {
+            "pass": "backward" if is_backward(one.problem) else "forward",
+            "contender": one.name,
+            "version": one.version,
+            **operation_of(one.problem).row(one.problem),
+            **_speed(one.problem.flops, burst, single, timer.power(one.run, burst.median_ms)),
+            "error": one.error,
+            "passed": one.error <= 1,
+        }
+        for one, burst, single in zip(ready, bursts.values(), singles.values(), strict=True)
+    ]
+
+
 def measured(
     problem: AnyProblem,
     inputs: Mapping[str, Any],
@@ -254,36 +302,8 @@ def measured(
     timer: Timer,
     rounds: int,
 ) -> list[dict[str, Any]]:
-    """The rows of a problem. A contender that fails is reported and left out."""
-    runs: dict[str, Run] = {}
-    versions, errors = {}, {}
-    found = [contenders(problem, inputs) for contenders in peers]
-    for name, version, make in itertools.chain(*found):
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # torch says why a backend does not take the problem
-                run = make()
-                errors[name] = checker.error(run())
-            runs[name], versions[name] = run, version
-        except Exception as failure:  # others' code raises what it likes
-            reason = (str(failure) or type(failure).__name__).splitlines()[0]
-            print(f"{problem}: {name}: {reason}", file=sys.stderr)
-            require_usable(f"{name} on {problem}")
-    if not runs:
-        return []
-    bursts, singles = timer.measure(runs, rounds)
-    return [
-        {
-            "pass": "backward" if is_backward(problem) else "forward",
-            "contender": name,
-            "version": versions[name],
-            **operation_of(problem).row(problem),
-            **_speed(problem.flops, bursts[name], singles[name], timer.power(run, bursts[name].median_ms)),
-            "error": errors[name],
-            "passed": errors[name] <= 1,
-        }
-        for name, run in runs.items()
-    ]
+    """The rows of a problem."""
+    return timed(made_ready(problem, inputs, peers, checker), timer, rounds)
 
 
 def require_usable(after: str) -> None:
