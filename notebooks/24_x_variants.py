@@ -3,7 +3,7 @@
 #
 # Models use more than plain attention. A *sliding window* hides all but the last keys. A *sink* takes a part of the
 # softmax's weight. A *softcap* bounds the logits. Texts of different lengths are *packed* into one tensor.
-# FlashAttention has all of these, and so do the x rungs: x2 is v12c with one more idea, and x1, x3 and x4 are x2 with
+# FlashAttention has all of these, and so do the x rungs: x2 is v12d with one more idea, and x1, x3 and x4 are x2 with
 # one more. Their gradients, x1b to x4b, add the same ideas to b5e.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
@@ -298,7 +298,7 @@ print("another sequence's keys:", round(key.grad[:150].abs().max().item(), 2))
 # ## 5. Two head dimensions
 #
 # In DeepSeek's MLA a key has 192 elements, and its value 128. Padding V to 192 would take 1.2 times the operations.
-# *x5* is v12c with tiles of two widths: K and V have types of their own. On an H100 it is 1.13 times as fast as cuDNN
+# *x5* is v12d with tiles of two widths: K and V have types of their own. On an H100 it is 1.13 times as fast as cuDNN
 # without a mask, and 1.08 times with a causal one (`results/h100/two_dims.csv`, B = 4, H = 16, N = M = 4096).
 #
 # **What is left:** narrow windows. With a window of (127, 0), the rungs reach 0.15 to 0.17 of v12c's causal speed.

@@ -151,7 +151,7 @@ class Checker:
         shares = [0.0]
         for output, whole in zip(self._outputs, outputs, strict=False):
             if output.name not in self._left_out:
-                checked = whole[tuple(map(slice, output.shape[:2]))]
+                checked = whole[: output.shape[0], : output.shape[1]]
                 deviation = self._expected.deviation(output.name, checked)
                 shares.append(deviation.largest / self._expected.bounds[output.name])
         return math.nan if any(map(math.isnan, shares)) else max(shares)

@@ -28,9 +28,9 @@ constexpr float kSlack = 4.f;
 /// m before the first key. It is finite, so that s - m is -inf and not NaN for a row that has seen none.
 constexpr float kLowest = -FLT_MAX;
 
-/// The most bytes of K and V that the blocks read at the same time. This is more than the L2 cache holds, but
-/// blocks that read the same tile do so at about the same time.
-constexpr int64_t kServedBytes = 128 << 20;
+/// Causal: at most so many heads are together, and at most so many bytes of their K and V, which the blocks
+/// read at the same time.
+constexpr int64_t kMostHeads = 16, kMostBytes = 32 << 20;
 
 /// Row statistics: m, the running maximum of the logits or a little less, l, the lane's part of the row sum
 /// of the weights, and the factor by which O must be rescaled when m has changed.
@@ -77,12 +77,11 @@ template <typename A> struct WorkItem {
     return p.batch * p.heads * per_head(p);
   }
 
-  /// Causal, by is_causal or by a window: at most half as many heads as blocks, and at most kServedBytes of K
-  /// and V, which the blocks read at the same time.
-  static unsigned heads_together(const AttentionProblem &p, unsigned blocks) {
+  /// Causal, by is_causal or by a window: the last rows see the most keys.
+  static unsigned heads_together(const AttentionProblem &p) {
     const int64_t head_bytes = 2 * int64_t(p.kv_len) * (sizeof(typename A::KTile) / A::keys);
     const bool last_see_most = p.end < p.kv_len && p.begin < 2 - p.q_len; // begin: no row has a first key
-    return last_see_most ? max(min(kServedBytes / head_bytes, int64_t(blocks / 2)), int64_t(1)) : 1;
+    return last_see_most ? max(min(kMostBytes / head_bytes, kMostHeads), int64_t(1)) : 1;
   }
 
   __device__ WorkItem(const AttentionProblem &p, unsigned together, unsigned number) {
@@ -347,7 +346,7 @@ template <typename T, int d> void launch_head_dim(AttentionProblem p, cudaStream
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "x4_softcap: shared memory");
   const unsigned blocks = min(multiprocessors(), WorkItem<A>::count(p));
-  const unsigned together = WorkItem<A>::heads_together(p, blocks);
+  const unsigned together = WorkItem<A>::heads_together(p);
   const ladder::LaunchCounter counter(stream, "x4_softcap: counter");
   const float late_scale = p.softcap * kLog2E;
   p.scale /= p.softcap;

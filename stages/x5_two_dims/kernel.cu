@@ -1,4 +1,4 @@
-// x5_two_dims: v12c_end_aligned for keys of 192 elements and values of 128, as in MLA.
+// x5_two_dims: v12d_few_heads for keys of 192 elements and values of 128, as in MLA.
 //
 // S takes K's 192 elements, O has V's 128. So K and V have tiles of different widths, and O is stored through
 // the first two thirds of Q's shared memory. Q has one buffer: two do not fit beside three of K and V.
@@ -24,9 +24,9 @@ constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 /// How far, in powers of two, a weight may exceed 1 before m follows the maximum.
 constexpr float kSlack = 4.f;
 
-/// The most bytes of K and V that the blocks read at the same time. This is more than the L2 cache holds, but
-/// blocks that read the same tile do so at about the same time.
-constexpr int64_t kServedBytes = 128 << 20;
+/// Causal: at most so many heads are together, and at most so many bytes of their K and V, which the blocks
+/// read at the same time.
+constexpr int64_t kMostHeads = 16, kMostBytes = 32 << 20;
 
 /// Row statistics: m, the running maximum of the logits or a little less, l, the lane's part of the row sum
 /// of the weights, and the factor by which O must be rescaled when m has changed.
@@ -71,12 +71,10 @@ template <typename A> struct WorkItem {
     return p.batch * p.heads * per_head(p);
   }
 
-  /// Causal: at most half as many heads as blocks, and at most kServedBytes of K and V, which the blocks read
-  /// at the same time.
-  static unsigned heads_together(const AttentionProblem &p, unsigned blocks) {
+  static unsigned heads_together(const AttentionProblem &p) {
     const int64_t head_bytes =
         int64_t(p.kv_len) * ((sizeof(typename A::KTile) + sizeof(typename A::VTile)) / A::keys);
-    return p.is_causal ? max(min(kServedBytes / head_bytes, int64_t(blocks / 2)), int64_t(1)) : 1;
+    return p.is_causal ? max(min(kMostBytes / head_bytes, kMostHeads), int64_t(1)) : 1;
   }
 
   __device__ WorkItem(const AttentionProblem &p, unsigned together, unsigned number) {
@@ -321,7 +319,7 @@ void launch_head_dims(const AttentionProblem &p, cudaStream_t stream) {
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "x5_two_dims: shared memory");
   const unsigned blocks = min(multiprocessors(), WorkItem<A>::count(p));
-  const unsigned together = WorkItem<A>::heads_together(p, blocks);
+  const unsigned together = WorkItem<A>::heads_together(p);
   const ladder::LaunchCounter counter(stream, "x5_two_dims: counter");
   const float late_scale = p.scale > 0.f ? p.scale * kLog2E : 1.f;
   const typename A::Maps maps{

@@ -16,8 +16,8 @@ PROGRAM = Path(__file__).with_name("items.cu")
 LARGE_GROUPS, SMALL_GROUPS = (
     [pytest.param(rung, marks=[pytest.mark.continued] if rung in continued_rungs() else []) for rung in rungs]
     for rungs in (
-        ("v12_order", "v12b_counter", "v12c_end_aligned", "x2_window", "x3_sink", "x4_softcap"),
-        ("v12d_few_heads",),
+        ("v12_order", "v12b_counter", "v12c_end_aligned"),
+        ("v12d_few_heads", "x2_window", "x3_sink", "x4_softcap"),
     )
 )
 ORDERED = [*LARGE_GROUPS, *SMALL_GROUPS]
