@@ -10,7 +10,7 @@ import pytest
 
 from ladder.errors import UnsupportedProblem
 from ladder.functional.runs import highest
-from ladder.operations import BackwardProblem, DecodingProblem, Problem
+from ladder.operations import BackwardProblem, DecodingProblem, HstuProblem, Problem
 from ladder.stages import discover, root
 
 HEAD_DIMS = (64, 128, 256)
@@ -89,3 +89,12 @@ def test_two_head_dimensions(dtype: str, is_causal: bool) -> None:
 @pytest.mark.parametrize(("has", "rung"), DECODING)
 def test_decoding(has: dict[str, Any], rung: str, head_dim: int) -> None:
     assert highest(DecodingProblem(1, 2, 1, 100, head_dim, **has)).name == rung
+
+
+@pytest.mark.parametrize("bias_heads", [1, 2])
+@pytest.mark.parametrize(
+    ("head_dim", "rung"), [(32, "h7d_bias"), (64, "h7d_bias"), (128, "h7d_bias"), (256, "h3_rab")]
+)
+def test_hstu_attention_with_a_bias(head_dim: int, rung: str, bias_heads: int) -> None:
+    assert highest(HstuProblem(2, head_dim, (100, 30), bias_heads=bias_heads)).name == rung
+    assert highest(HstuProblem(2, head_dim, (100, 30))).name == "h7c_few_heads"

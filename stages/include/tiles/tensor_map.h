@@ -1,4 +1,4 @@
-// The host side of TMA: encodes the TensorMap of a tensor, or the JaggedMap of a jagged tensor.
+// The host side of TMA: encodes the TensorMap or WideMap of a tensor, or the JaggedMap of a jagged tensor.
 #pragma once
 
 #include <cuda.h>
@@ -27,12 +27,12 @@ inline auto tensor_map_encoder() {
   return encoder;
 }
 
-/// The map of a tensor at `address` in tiles `Tile`, whose column blocks are a dimension of their own. Sizes
-/// and strides are those of rows, of column blocks and of `kOuter` dimensions in which a tile has size 1.
-/// Throws Unsupported, naming the tensor by what(), if TMA does not support it.
-template <SharedMemoryTile Tile, int kOuter>
-CUtensorMap encode(const void *address, const cuuint64_t (&sizes)[2 + kOuter],
-                   const cuuint64_t (&stride_bytes)[2 + kOuter], const auto &what) {
+/// The map of a tensor at `address` in boxes of a tile `Tile`. `stride_bytes` are those of all dimensions but
+/// the first. Throws Unsupported, naming the tensor by what(), if TMA does not support it.
+template <SharedMemoryTile Tile, int rank>
+CUtensorMap encode_boxes(const void *address, const cuuint64_t (&sizes)[rank],
+                         const cuuint64_t (&stride_bytes)[rank - 1], const cuuint32_t (&box)[rank],
+                         const auto &what) {
   using T = typename Tile::Elem;
   static_assert(Tile::placement == Placement::swizzled, "TMA: expected Placement::swizzled");
   static_assert(Tile::rows <= 256, "TMA loads at most 256 rows at a time");
@@ -42,17 +42,12 @@ CUtensorMap encode(const void *address, const cuuint64_t (&sizes)[2 + kOuter],
   constexpr auto swizzle = Tile::row_bytes == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
                            : Tile::row_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
                                                    : CU_TENSOR_MAP_SWIZZLE_32B;
-  constexpr int rank = 3 + kOuter;
-  cuuint64_t size[rank];
-  cuuint32_t box[rank] = {Tile::block_cols, Tile::rows, Tile::cols / Tile::block_cols}, step[rank];
-  for (int i = 0; i < rank; ++i) {
-    size[i] = i == 0 ? Tile::block_cols : sizes[i - 1];
-    box[i] = i < 3 ? box[i] : 1;
-    step[i] = 1;
-  }
+  cuuint32_t step[rank];
+  for (cuuint32_t &one : step)
+    one = 1;
   CUtensorMap map;
   const CUresult result =
-      tensor_map_encoder()(&map, element, rank, const_cast<void *>(address), size, stride_bytes, box, step,
+      tensor_map_encoder()(&map, element, rank, const_cast<void *>(address), sizes, stride_bytes, box, step,
                            CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
@@ -61,6 +56,22 @@ CUtensorMap encode(const void *address, const cuuint64_t (&sizes)[2 + kOuter],
         "multiples of 16 bytes and sizes below 2^32",
         what().chars));
   return map;
+}
+
+/// The map of a tensor at `address` in tiles `Tile`, whose column blocks are a dimension of their own. Sizes
+/// and strides are those of rows, of column blocks and of `kOuter` dimensions in which a tile has size 1.
+/// Throws as encode_boxes does.
+template <SharedMemoryTile Tile, int kOuter>
+CUtensorMap encode(const void *address, const cuuint64_t (&sizes)[2 + kOuter],
+                   const cuuint64_t (&stride_bytes)[2 + kOuter], const auto &what) {
+  constexpr int rank = 3 + kOuter;
+  cuuint64_t size[rank] = {Tile::block_cols};
+  cuuint32_t box[rank] = {Tile::block_cols, Tile::rows, Tile::cols / Tile::block_cols};
+  for (int i = 1; i < rank; ++i) {
+    size[i] = sizes[i - 1];
+    box[i] = i < 3 ? box[i] : 1;
+  }
+  return encode_boxes<Tile>(address, size, stride_bytes, box, what);
 }
 
 } // namespace detail
@@ -97,6 +108,19 @@ template <SharedMemoryTile Tile> TensorMap<Tile> tensor_map(const void *data, in
     int64_t batch, head, row;
   } strides{0, int64_t(rows) * Tile::cols, Tile::cols};
   return tensor_map<Tile>(data, strides, rows, matrices, 1);
+}
+
+/// The map of the tensor (matrices, rows, cols) at `data`, with `stride` elements from row to row, and rows *
+/// stride from matrix to matrix. Throws as tensor_map does.
+template <SharedMemoryTile Tile>
+WideMap<Tile> wide_map(const void *data, int matrices, int rows, int cols, int stride) {
+  const cuuint64_t stride_bytes = stride * sizeof(typename Tile::Elem);
+  return {detail::encode_boxes<Tile, 3>(
+      data, {cuuint64_t(cols), cuuint64_t(rows), cuuint64_t(matrices)}, {stride_bytes, rows * stride_bytes},
+      {Tile::cols, Tile::rows, 1}, [&] {
+        return tiles::detail::text("%d matrices of %d rows %llu bytes apart", matrices, rows,
+                                   static_cast<unsigned long long>(stride_bytes));
+      })};
 }
 
 /// The map of the jagged tensor (tokens, heads, Tile::cols) at `data`, with `stride` elements from token to

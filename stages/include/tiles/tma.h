@@ -55,6 +55,18 @@ template <SharedMemoryTile Tile> struct JaggedMap {
   CUtensorMap descriptor;
 };
 
+/// A tensor (matrices, rows, cols) in global memory, loaded in tiles from any row and column on. What is out
+/// of bounds is loaded as zeros.
+template <SharedMemoryTile Tile> struct WideMap {
+  static_assert(Tile::cols == Tile::block_cols, "WideMap: expected tiles of one column block");
+  CUtensorMap descriptor;
+};
+
+/// A column of a matrix of a WideMap.
+struct MatrixColumn {
+  int col, matrix;
+};
+
 /// One head of a sequence: `rows` tokens from `first` on.
 struct Segment {
   int first, rows, head;
@@ -108,6 +120,17 @@ __device__ inline void load_async(D &dst, const JaggedMap<D> &src, int row, cons
   constexpr int most = JaggedMap<D>::most_rows;
   detail::load_box(dst, src.descriptor, most - segment.rows + row, segment.head * (D::cols / D::block_cols),
                    segment.first + segment.rows, most, barrier);
+}
+
+/// The same from `row` and a column on.
+template <SharedMemoryTile D>
+__device__ inline void load_async(D &dst, const WideMap<D> &src, int row, const MatrixColumn &where,
+                                  Barrier &barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
+      "%4}], [%5];" ::"r"(ptx::shared_address(dst.data)),
+      "l"(&src.descriptor), "r"(where.col), "r"(row), "r"(where.matrix), "r"(barrier.address())
+      : "memory");
 }
 
 /// Issues the load of a vector, src's entries from `first` on, all of which are in bounds; both addresses are
