@@ -97,8 +97,6 @@ def checker(problem: Problem, inputs: Mapping[str, Any]) -> Checker:
         name: tensor[:, :CHECKED_HEADS] if tensor is not None and tensor.dim() == 3 else tensor
         for name, tensor in inputs.items()
     }
-    if inputs.get("lse") is not None:
-        by_head["lse"] = inputs["lse"][:CHECKED_HEADS]
     return Checker(replace(problem, heads=CHECKED_HEADS, kv_heads=CHECKED_HEADS), by_head)
 
 

@@ -58,9 +58,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Callable[..., options.Comparison]:
 
 
 def test_every_rung_is_beside_the_dense_one() -> None:
-    names, found = options.default_rungs(), set()
+    names, stages, found = options.default_rungs(), discover(), set()
     for one in options.comparisons(PASSES):
-        suited = [[name for name in names if discover()[name].suits(p)] for p in (one.dense, *one.others)]
+        suited = [[name for name in names if stages[name].suits(p)] for p in (one.dense, *one.others)]
         assert suited[0] == [options.DENSE[one.dense.operation]]
         assert all(suited[1:]) and not set(suited[0]) & set().union(*suited[1:])
         assert {other.window for other in one.others[1:]} <= {one.others[1].window}
@@ -103,6 +103,7 @@ def test_wrong_outputs_are_found_and_speeds_are_relative_to_the_dense_rung(
     passed = {row["contender"]: row["passed"] for row in rows}
     assert passed == {options.DENSE[compared.dense.operation]: True, "right": True, "wrong": False}
     assert [row["passed"] for row in rows] == [True, *(row["contender"] == "right" for row in rows[1:])]
+    assert len(rows) == 1 + 2 * len(compared.others)
     for number, row in enumerate(rows):
         assert row["pass"] == name
         assert row["of_dense"] == pytest.approx(row["tflops_burst"] / rows[0]["tflops_burst"])
