@@ -1,8 +1,8 @@
 // h7d_bias: h7c_few_heads with a bias, whose tiles TMA loads.
 //
 // As in h3_rab, the accumulator of Q K^T starts with the bias. A tile has 64 keys, so that a row of a bias
-// tile has 128 bytes, the most that one swizzled box takes. Bias tiles have a ring of their own: most come
-// from DRAM, unlike K and V, so they are loaded further ahead.
+// tile has 128 bytes, the most that one swizzled box takes. Bias tiles have a ring of their own. Its buffers
+// are free before the product begins, so they are loaded one tile further ahead than K.
 #include "ladder/counter.h"
 #include "ladder/dispatch.h"
 #include "ladder/hstu_sequence.h"
@@ -58,8 +58,11 @@ template <typename T, int d> struct Arrangement {
   static constexpr int consumers = 3, producer_registers = 32, consumer_registers = 160;
   static constexpr int threads = 128 * (consumers + 1), block_rows = 64 * consumers;
   static constexpr int keys = 64; // per tile
-  static constexpr int buffers = 3, q_buffers = d == 128 ? 1 : 2,
-                       bias_buffers = d == 128 ? 3 : 5; // at d = 64 and 128 no more fit
+  static constexpr int buffers = 3, q_buffers = d == 128 ? 1 : 2;
+  // With one more than V has, the producer never waits for an empty one: it has waited for V of the tile
+  // before, so the consumers have released V, and therefore the bias, of four tiles before. At d = 128 no
+  // fourth fits.
+  static constexpr int bias_buffers = d == 128 ? buffers : buffers + 1;
 
   using QTile = SharedTile<T, 64, d>;
   using KTile = SharedTile<T, keys, d>;

@@ -68,6 +68,17 @@ __global__ void __launch_bounds__(128 * (kConsumers + 1), 1)
   }
 }
 
+/// Writes out the tiles of a block's only buffer, after those of the blocks before it; `block` is its number.
+template <int cols>
+__device__ void write_out(Ring<typename Shared<cols>::Tile, 1, kParts> &ring, int block, __half *out) {
+  for (int part = 0; part < kParts; part++) {
+    const auto &tile = ring.wait_full({}, part);
+    const int first = (block * kParts + part) * kTileRows * cols;
+    for (int i = threadIdx.x; i < kTileRows * cols; i += blockDim.x)
+      out[first + i] = *tile.at(i / cols, i % cols);
+  }
+}
+
 /// A block a head of a sequence: writes out the tiles that begin at `row` of it.
 template <int cols>
 __global__ void copy_segment(const __grid_constant__ tma::JaggedMap<typename Shared<cols>::Tile> src,
@@ -81,12 +92,21 @@ __global__ void copy_segment(const __grid_constant__ tma::JaggedMap<typename Sha
     ring.load_async({}, src, row, tma::Segment{first, offsets[blockIdx.y + 1] - first, int(blockIdx.x)});
   }
   __syncthreads();
-  for (int part = 0; part < kParts; part++) {
-    const Tile &tile = ring.wait_full({}, part);
-    const int tiles = (blockIdx.y * gridDim.x + blockIdx.x) * kParts + part;
-    for (int i = threadIdx.x; i < kTileRows * cols; i += blockDim.x)
-      out[tiles * kTileRows * cols + i] = *tile.at(i / cols, i % cols);
+  write_out<cols>(ring, blockIdx.y * gridDim.x + blockIdx.x, out);
+}
+
+/// A block a matrix: writes out the tiles that begin at `row` and `col` of it.
+template <int cols>
+__global__ void copy_part(const __grid_constant__ tma::WideMap<typename Shared<cols>::Tile> src, int row,
+                          int col, __half *out) {
+  __shared__ Ring<typename Shared<cols>::Tile, 1, kParts> ring;
+  if (threadIdx.x == 0) {
+    ring.init(1);
+    fence_barrier_init();
+    ring.load_async({}, src, row, tma::MatrixColumn{col, int(blockIdx.x)});
   }
+  __syncthreads();
+  write_out<cols>(ring, blockIdx.x, out);
 }
 
 constexpr int kSums = 3; // of a block's vectors
@@ -215,6 +235,32 @@ template <int cols> void test_jagged(int row) {
   cudaFree(ends);
 }
 
+/// Matrices of more columns than a tile, in rows that are wider than the matrices.
+template <int cols> void test_wide(int row, int col) {
+  constexpr int kMatrices = 3, kRows = 70, kCols = 2 * cols + 5, kStride = 2 * cols + 8;
+  constexpr int kSize = kMatrices * kRows * kStride, kTiles = kParts * kTileRows;
+  constexpr int kCopied = kMatrices * kTiles * cols;
+  std::vector<__half> in(kSize), out(kCopied);
+  for (int i = 0; i < kSize; i++)
+    in[i] = __half(float(i % 1009 + 1));
+  __half *src = nullptr, *dst = nullptr;
+  cudaMalloc(&src, kSize * sizeof(__half));
+  cudaMalloc(&dst, kCopied * sizeof(__half));
+  cudaMemcpy(src, in.data(), kSize * sizeof(__half), cudaMemcpyHostToDevice);
+  const auto map = tma::wide_map<typename Shared<cols>::Tile>(src, kMatrices, kRows, kCols, kStride);
+  copy_part<cols><<<kMatrices, 64>>>(map, row, col, dst);
+  require(cudaDeviceSynchronize() == cudaSuccess, "launch", cols, 0);
+  cudaMemcpy(out.data(), dst, kCopied * sizeof(__half), cudaMemcpyDeviceToHost);
+  for (int i = 0; i < kCopied; i++) {
+    const int c = col + i % cols, r = row + i / cols % kTiles, matrix = i / cols / kTiles;
+    const bool there = r >= 0 && r < kRows && c < kCols;
+    require(float(out[i]) == (there ? float(in[(matrix * kRows + r) * kStride + c]) : 0.f),
+            "a part of a matrix, or zeros out of bounds", cols, i);
+  }
+  cudaFree(src);
+  cudaFree(dst);
+}
+
 void test_sums() {
   constexpr int kBlocks = 3, kSize = 16 * 32;
   float *vectors = nullptr, *out = nullptr;
@@ -251,6 +297,11 @@ int main() {
     test_jagged<32>(row);
     test_jagged<128>(row);
   }
+  for (int row : {-16, 0, 7, 64}) {
+    test_wide<32>(row, 0);
+    test_wide<64>(row, 64);
+    test_wide<64>(row, 128);
+  }
   int *order = nullptr;
   cudaMallocManaged(&order, 12 * sizeof(int));
   write_in_turn<<<1, 384>>>(order);
@@ -267,6 +318,12 @@ int main() {
     const auto map =
         tma::jagged_map<SharedTile<__half, 16, 64>>(reinterpret_cast<void *>(1 << 20), 16, 1, 68);
     require(&map == nullptr, "tokens 136 bytes apart were taken", 64, 0);
+  } catch (const tiles::Unsupported &) {
+  }
+  try {
+    const auto map =
+        tma::wide_map<SharedTile<__half, 16, 64>>(reinterpret_cast<void *>(1 << 20), 1, 16, 67, 68);
+    require(&map == nullptr, "rows 136 bytes apart were taken", 64, 0);
   } catch (const tiles::Unsupported &) {
   }
   if (errors == 0)
