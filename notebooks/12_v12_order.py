@@ -189,9 +189,10 @@ lessons.measured(["v11b_store", "v12_order", "v12b_counter", "v12c_end_aligned",
 # causal mask. It loses 4% without a mask at $d = 128$: there the order of v12 was already good, and a number must be
 # fetched per item. v12c gains 3% with a causal mask at $d = 64$, and at most 1% elsewhere.
 #
-# On an H100, v12d gains with a causal mask 9% at $d = 256$ in bursts (665 to 728 TFLOP/s), and 5% in single launches.
-# At N = 1,024 and $d = 128$ it gains 8% (478 to 517) and 6%. At $d = 64$ it gains at most 2%. Its
-# [README](../stages/v12d_few_heads/README.md#what-it-buys) has all problems, and the spread of several runs.
+# On an H100, v12d gains with a causal mask 7 to 9% at $d = 256$ in bursts, in three runs (651 to 694 TFLOP/s in the last
+# one). In single launches it gains between -2 and 5%. At N = 1,024 and $d = 128$ it gains 8 to 9% in bursts (481 to 524),
+# and 6 to 7% in single launches. At $d = 64$ it gains at most 2%. Its
+# [README](../stages/v12d_few_heads/README.md#what-it-buys) has all problems.
 #
 # ## What is left
 

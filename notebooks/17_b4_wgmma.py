@@ -225,10 +225,11 @@ lessons.source("b5d_loads_ahead", "__device__ void issue_s() {", "smem.q[q_turn.
 lessons.source("b5e_dim_64", "__device__ void issue_dq() {", "A::dq_col(consumer)));")
 
 # %% [markdown]
-# b5e is 1.13 times as fast as b4g at $d = 64$. The time at which dQ is issued matters. b5e issues it after the
+# b5e is 1.12 times as fast as b4g at $d = 64$. The time at which dQ is issued matters. b5e issues it after the
 # exponentials of 32 of the 128 queries, so it runs under those of the other 96. If it is issued after those of 64,
-# b5e is only 1.03 times as fast as b4g. On an H100, b5e is as fast as FlashAttention-3 at $d = 64$, and 1.06 times as
-# fast at $d = 128$: [its README](../stages/b5e_dim_64/README.md#what-it-buys) has the figures, and what was tried.
+# b5e is only 1.03 times as fast as b4g. On an H100, b5e has 0.95 to 1.07 times FlashAttention-3's speed at $d = 64$, and
+# 0.98 to 1.15 times at $d = 128$: [its README](../stages/b5e_dim_64/README.md#what-it-buys) has the figures, also
+# beside FlashAttention-4, and what was tried.
 
 # %%
 # %exercise b5_share_columns

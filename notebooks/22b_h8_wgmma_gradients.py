@@ -144,9 +144,9 @@ table.set_index("stage")[columns].T
 # %% [markdown]
 # ## What it bought
 #
-# These are TFLOP/s on an H100 in bf16 in bursts of launches, all from one run. They count the pairs of a causal mask. The
-# last two columns are public kernels: the Triton kernels of generative-recommenders, and the kernels for Hopper of
-# recsys-examples.
+# These are TFLOP/s on an H100 in bf16 in bursts of launches, each row from one run. They count the pairs of a causal mask.
+# The last two columns are public kernels: the Triton kernels of generative-recommenders, and the kernels for Hopper of
+# recsys-examples. The former do not compute groups of targets, and access memory illegally with contexts at $d = 128$.
 
 # %%
 lessons.measured_hstu_peers(
@@ -154,8 +154,8 @@ lessons.measured_hstu_peers(
 )
 
 # %% [markdown]
-# h8 has 1.52 to 1.59 times h3f's speed at $d = 64$, and 2.06 to 2.15 times at $d = 128$. Beside recsys-examples it has 1.21
-# to 1.28 times the speed.
+# h8 has 1.40 to 1.59 times h3f's speed at $d = 64$, and 1.96 to 2.22 times at $d = 128$. Beside recsys-examples it has 1.12
+# to 1.37 times the speed.
 #
 # **What is left:** a tile has 64 queries at $d = 128$, where b5e's has 80. With 80 ptxas spills, because P and the
 # slope need more registers than P alone. What limits h8 is not known: it has not been profiled. And h8 adds to dQ in
