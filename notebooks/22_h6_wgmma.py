@@ -1,10 +1,11 @@
 # %% [markdown]
-# # 22 h6_wgmma to h7c_few_heads: the producer reads the mask
+# # 22 h6_wgmma to h7d_bias: the producer reads the mask
 #
 # h2's products use `mma.sync`, which reaches two thirds of what Hopper's tensor cores can do (lesson 07). v11 uses
 # `wgmma`, a producer warp, consumers that take turns, and persistent blocks. HSTU attention fits that scheme, and
 # needs less: no maximum, no row sum, no rescaling. What is new is the mask, and sequences that end in the middle of a
-# tensor. Four smaller rungs follow: h6b_store, h7_counter, h7b_end_aligned and h7c_few_heads.
+# tensor. Four smaller rungs follow: h6b_store, h7_counter, h7b_end_aligned and h7c_few_heads. h7d_bias adds the bias of
+# lesson 20.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
@@ -226,10 +227,43 @@ lessons.measured_hstu_peers(
 # tokens and $d = 64$ all heads together take 32 MB, and h7c gains nothing. Three steps lose on one problem each: h7 with
 # groups of targets at $d = 128$ (-2%), h7b with contexts at $d = 128$ (-5%), and h7c at 4 x 2,048 and $d = 64$ (-2%).
 #
+# ## h7d_bias: a bias by TMA
+#
+# In h3 (lesson 20) the accumulator of $QK^T$ starts with the bias, so no instruction adds it. `wgmma` adds to its accumulator,
+# too. In h7d TMA loads a tile of the bias per consumer, 64 rows and 64 keys, into a ring beside those of K and V:
+
+# %%
+lessons.source("h7d_bias", "smem.bias.wait_empty(bias_turn);", "bias_turn.advance();")
+
+# %% [markdown]
+# `first` is the position of the item's first query, and `key` the tile's first key. The bias is not jagged: it is a
+# matrix of positions per sequence and head, so its tensor map has three dimensions.
+#
+# The consumer converts the tile to fp32, into the registers of S. Then nothing in the buffer is needed any more. When may TMA
+# load the next tile into it?
+
+# %%
+# %exercise h7d_release
+
+# %% [markdown]
+# The buffer of K is released only after the product. So the bias is loaded up to three tiles ahead, and K two. K and V come
+# from the L2 cache, but a bias per head comes from DRAM. Its ring leaves less room for tiles: they have 64 keys instead
+# of 128 or 80. These are TFLOP/s on an H100 in bursts, at 4 x 2,048 tokens with a causal mask and a bias for each of
+# 16 heads:
+#
+# | | d = 64 | d = 128 |
+# | --- | ---: | ---: |
+# | h3_rab | 171 | 247 |
+# | h7d_bias | 249 | 409 |
+#
+# At $d = 64$ a byte of the bias serves 128 operations (lesson 20), so h7d reads at least 1.95 TB/s of it. An H100 reads at most
+# 3.35 TB/s.
+#
 # **What is left:** the gradients do not use `wgmma` yet. That is the next lesson.
 
 # %% [markdown]
-# **Practise:** the exercises begin with `h6_` and `h7_`. **Read on:** the READMEs of
-# [h6_wgmma](../stages/h6_wgmma/README.md) and [h7c_few_heads](../stages/h7c_few_heads/README.md). **Next:** [22b, the
-# gradients on wgmma](22b_h8_wgmma_gradients.ipynb). Run this lesson [on
+# **Practise:** the exercises begin with `h6_`, `h7_` and `h7d_`. **Read on:** the READMEs of
+# [h6_wgmma](../stages/h6_wgmma/README.md), [h7c_few_heads](../stages/h7c_few_heads/README.md) and
+# [h7d_bias](../stages/h7d_bias/README.md). **Next:** [22b, the gradients on
+# wgmma](22b_h8_wgmma_gradients.ipynb). Run this lesson [on
 # Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/22_h6_wgmma.ipynb).
