@@ -45,8 +45,6 @@ LENGTHS = (8192, 4096, 1024, 1024, 512, 512, 512, 256, 128, 128)
 #: The masks that sequences are measured with.
 OF_SEQUENCES = (None, (1023, 0), (-1, 0))
 CHECKED_HEADS = 2
-#: 0.1 s is the step of the GPU's energy counter.
-POWER_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,6 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_options(parser, default_rungs())
-    parser.set_defaults(power=POWER_SECONDS)
     options = parser.parse_args()
     began = time.monotonic()
     try:

@@ -133,10 +133,6 @@ def hstu_problem(row: Any) -> str:
     return f"{row.N.count('/') + 1} x {row.N.partition('/')[0]} d{row.d:.0f} {same}{bias}{keys}"
 
 
-#: The rungs that windows, sinks, softcaps and sequences are measured beside: see results/measure_options.py.
-DENSE = {"attention": "v12c_end_aligned", "attention_backward": "b5e_dim_64"}
-
-
 def measured_options(stages: Sequence[str]) -> pd.DataFrame | Note:
     """TFLOP/s of these rungs on an H100 by problem, over the pairs that the mask keeps, and the multiples of
     the dense rung's speeds.
@@ -151,22 +147,26 @@ def measured_options(stages: Sequence[str]) -> pd.DataFrame | Note:
 
 
 def options_by_head_dim(rows: pd.DataFrame) -> dict[tuple[str, str], dict[str, str]]:
-    """By contender and problem, the speeds by head dimension. The multiples are of the dense rung's speed in
-    the same run, of its causal one for a mask whose right side is 0.
+    """By contender and problem, the speeds in bursts by head dimension, with multiples of the dense rung's
+    (results/measure_options.py). The dense rung was measured several times: the median.
     """
     found: dict[tuple[str, str], dict[str, str]] = {}
-    for _, row in rows.iterrows():
-        window, lengths = (None if row.isna()[name] else str(row[name]) for name in ("window", "lengths"))
-        is_causal = str(row["causal"]) == "True" or (window is not None and window.endswith(",0"))
-        words = [f"window {window}"] if window is not None else ["causal"] if is_causal else []
-        words += ["sinks"] if str(row["sinks"]) == "True" else []
-        words += [f"softcap {row['softcap']:g}"] if not row.isna()["softcap"] else []
-        words += [f"lengths {_repeated(lengths)}"] if lengths is not None else []
-        ratio = row["of_causal" if is_causal else "of_dense"]
-        shown = "" if row["contender"] in DENSE.values() else f" ({ratio:.2f})"
-        of_problem = found.setdefault((row["contender"], ", ".join(words) or "no mask"), {})
-        of_problem[f"d = {row['d']:.0f}"] = f"{row['tflops']:.0f}{shown}"
+    named = rows.assign(problem=[_option(row) for _, row in rows.iterrows()])
+    for (contender, problem, d), same in named.groupby(["contender", "problem", "d"], sort=False):
+        shown = "" if problem in ("no mask", "causal") else f" ({same['of_dense'].median():.2f})"
+        of_problem = found.setdefault((str(contender), str(problem)), {})
+        of_problem[f"d = {d:.0f}"] = f"{same['tflops_burst'].median():.0f}{shown}"
     return found
+
+
+def _option(row: pd.Series[Any]) -> str:
+    """A mask, sinks, a softcap and sequences in words."""
+    words = ["causal"] if row["causal"] else []
+    words += [f"window {row['window']}"] if not row.isna()["window"] else []
+    words += ["sinks"] if row["sinks"] else []
+    words += [f"softcap {row['softcap']:g}"] if not row.isna()["softcap"] else []
+    words += [f"lengths {_repeated(row['lengths'])}"] if not row.isna()["lengths"] else []
+    return ", ".join(words) or "no mask"
 
 
 def _repeated(lengths: str) -> str:

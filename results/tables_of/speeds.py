@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from tables_of.data import H100, H200, markdown, measured_rows
 
-from ladder.lessons.recorded import DENSE, hstu_problem, options_by_head_dim
+from ladder.lessons.recorded import hstu_problem, options_by_head_dim
 from ladder.operations import DEFAULT_OPERATION
 from ladder.stages import discover
 
@@ -96,12 +96,12 @@ def gradient_speeds() -> str:
     return _speeds_by_rung(frame[frame.N == 4096], "attention_backward", ("of_flash", "of_cudnn"))
 
 
-def option_speeds(operation: str) -> str:
-    """TFLOP/s of the rungs of windows, sinks, softcaps and sequences, and the multiple of the dense rung's
-    speed in the same run. A mask whose right side is 0 is beside the causal dense rung.
+def option_speeds(name: str) -> str:
+    """TFLOP/s of a pass of the rungs of windows, sinks, softcaps and sequences, and the multiple of the dense
+    rung's speed. A mask whose right side is 0 is beside the causal dense rung.
     """
     frame = _options()
-    return _options_by_head_dim(frame[frame.operation == operation])
+    return _options_by_head_dim(frame[frame["pass"] == name])
 
 
 def decoding_speeds() -> str:
@@ -250,20 +250,20 @@ def call_speeds() -> str:
 def options(stage: str) -> str:
     """The rows of :func:`option_speeds` of one rung, with what they were measured on."""
     frame = _options()
-    where = " and ".join(sorted(set(frame.gpu + ", " + frame.compiler + ", " + frame.date)))
-    title = (
-        f"B4 H16 N4096 in bf16 on an {where}: TFLOP/s of the pairs that the mask keeps, and the multiple of "
-    )
     own = frame[frame.contender == stage]
     if own.empty:
         return "Not measured yet.\n"
-    [operation] = own.operation.unique()
-    return f"{title}{DENSE[operation]}'s speed.\n\n{_options_by_head_dim(own)}"
+    where = " and ".join(sorted(set(own.gpu + ", " + own.compiler + ", " + own.date)))
+    dense = frame[frame.window.isna() & frame.softcap.isna() & frame.lengths.isna() & ~frame.sinks]
+    [beside] = dense[dense["pass"].isin(own["pass"])].contender.unique()
+    return (
+        f"B4 H16 N4096 in bf16 on an {where}: TFLOP/s in bursts, of the pairs that the mask keeps, and the "
+        f"multiple of {beside}'s speed.\n\n{_options_by_head_dim(own)}"
+    )
 
 
 def _options() -> pd.DataFrame:
-    frame = pd.read_csv(H100 / "options.csv").dropna(subset="N")
-    return frame[~frame.contender.str.startswith("torch")]
+    return pd.read_csv(H100 / "options.csv")
 
 
 def _options_by_head_dim(frame: pd.DataFrame) -> str:
