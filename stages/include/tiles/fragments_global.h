@@ -71,4 +71,12 @@ __device__ inline void load(RegTile<float, kRows, kCols> &dst,
                                          });
 }
 
+/// dst = 0.
+template <int kRows, int kCols> __device__ inline void zero(const GlobalFragments<kRows, kCols, 4> &dst) {
+  auto *next = reinterpret_cast<float4 *>(dst.data) + lane_id();
+#pragma unroll
+  for (int i = 0; i < kRows * kCols / (4 * 32); i++, next += 32)
+    *next = {};
+}
+
 } // namespace tiles

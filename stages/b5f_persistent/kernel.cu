@@ -1,0 +1,499 @@
+// b5f_persistent: a dynamic tile scheduler, as in v12b_counter.
+//
+// There are as many blocks as multiprocessors, and they take key tiles from a counter. While a block stores
+// dK and dV of a key tile, the first Q and dO of the next one are loaded, and the last additions to dQ are
+// made.
+#include <cmath>
+
+#include "ladder/backward_rows.h"
+#include "ladder/counter.h"
+#include "tiles/fragments_shared.h"
+#include "tiles/ring.h"
+#include "tiles/roles.h"
+#include "tiles/tensor_map.h"
+#include "tiles/warpgroup.h"
+
+namespace {
+
+using ladder::AttentionBackwardProblem;
+using ladder::QueryTile;
+using ladder::RowStatistics;
+using namespace tiles;
+
+constexpr float kLog2E = 1.4426950408889634f;
+constexpr int kBuffers = 2; // of Q, dO and dS
+
+/// The weights are 2^kShift * P, so that they are normal numbers in fp16 down to 2^-26. dP and delta are
+/// scaled by the inverse.
+constexpr int kShift = 12;
+constexpr float kUnshift = 1.f / (1 << kShift);
+
+/// A block's arrangement for elements T and head dimension d.
+template <typename T, int d> struct Arrangement {
+  // A producer warpgroup, consumer warpgroups of 64 keys each, and the queries of a tile. Registers per
+  // thread at d = 128:
+  //   dV and dK                                                      128
+  //   under dS:               dP^T, P^T twice, delta         40 + 40 + 20
+  //   under dV and dK:        S^T, P^T, dS^T, lse       40 + 20 + 20 + 12
+  //   under the exponentials: S^T, dQ^T, lse                  40 + 40 + 8
+  static constexpr int consumers = 2, warps = 4 * consumers, keys = 64 * consumers;
+  static constexpr int threads = 128 * (consumers + 1);
+  static constexpr int producer_registers = 24, consumer_registers = 240; // 24 + 2 x 240 = 3 x 168
+  static constexpr int queries = d == 128 ? 80 : 128, first_queries = d == 128 ? 48 : 32,
+                       last_queries = queries - first_queries;
+
+  /// The consumers share a tile of dQ^T: each has 64 of 128 rows, or half of the columns of 64 rows.
+  static constexpr int dq_cols = d == 128 ? queries : queries / 2;
+  using DqSums = GlobalFragments<16, dq_cols, 4>; // per warp
+  __device__ static int dq_row(int consumer) { return d == 128 ? 64 * consumer : 0; }
+  __device__ static int dq_col(int consumer) { return d == 128 ? 0 : dq_cols * consumer; }
+
+  using KTile = SharedTile<T, keys, d>;
+  using QTile = SharedTile<T, queries, d>;
+  /// The tiles take 224 of 227 KB, so all barriers follow them. A Ring's would be padded to 1 KB.
+  struct Shared {
+    alignas(1024) KTile k, v;
+    alignas(1024) QTile q[kBuffers], d_o[kBuffers];
+    alignas(1024) SharedTile<T, queries, keys> ds[kBuffers];
+    SharedFragments<16, dq_cols> dq[consumers][warpgroup::warps]; // dQ^T
+    SharedVec<float, queries> lse[kBuffers], delta[kBuffers];
+    unsigned number; // of the work item, for K and V
+    Barrier kv_full, kv_empty, q_full[kBuffers], q_empty[kBuffers], d_o_full[kBuffers], d_o_empty[kBuffers];
+    Barrier ds_full[kBuffers], ds_empty[kBuffers]; // a wait for ds_empty always succeeds at once (b5d)
+    Barrier dq_full[consumers], dq_empty[consumers];
+  };
+  struct Maps {
+    tma::TensorMap<QTile> q, d_o;
+    tma::TensorMap<KTile> k, v, dk, dv;
+  };
+};
+
+/// The work items, key tiles of key/value heads, in the order in which they are taken. Up to four heads are
+/// together; in each group the first key tiles come first, which have the most steps with a causal mask.
+struct WorkItems {
+  int together, per_head;
+  unsigned count;
+
+  WorkItems(const AttentionBackwardProblem &p, int keys)
+      : together(std::gcd(p.batch * p.kv_heads, 4)), per_head((p.kv_len + keys - 1) / keys),
+        count(unsigned(p.batch) * p.kv_heads * per_head) {}
+
+  template <typename A>
+  __device__ ladder::Steps<A::queries> steps_of(const AttentionBackwardProblem &p, unsigned number) const {
+    const unsigned per_group = together * per_head, group = number / per_group, among = number % per_group;
+    return {p, int(group * together + among % together), int(among / together) * A::keys};
+  }
+};
+
+template <typename A>
+__device__ void produce(typename A::Shared &smem, const typename A::Maps &maps,
+                        const AttentionBackwardProblem &p, const RowStatistics &statistics,
+                        const WorkItems &items, unsigned *counter);
+template <typename T, int d, typename A> struct Consumer;
+template <typename A>
+__device__ void add_dq(typename A::Shared &smem, const AttentionBackwardProblem &p, const WorkItems &items,
+                       int consumer, float *dq_sums);
+
+template <typename T, int d, typename A>
+__global__ void __launch_bounds__(A::threads, 1)
+    differentiate(const __grid_constant__ typename A::Maps maps,
+                  const __grid_constant__ AttentionBackwardProblem p,
+                  const __grid_constant__ RowStatistics statistics, const __grid_constant__ WorkItems items,
+                  unsigned *counter, float *dq_sums) {
+  extern __shared__ __align__(1024) unsigned char bytes[];
+  auto &smem = *reinterpret_cast<typename A::Shared *>(bytes);
+  if (threadIdx.x == 0) {
+    const auto init = [](auto &barriers, int arrivals) {
+      for (Barrier &barrier : barriers)
+        barrier.init(arrivals);
+    };
+    smem.kv_full.init(1);
+    smem.kv_empty.init(1 + A::consumers);
+    init(smem.q_full, 1);
+    init(smem.d_o_full, 1);
+    init(smem.q_empty, A::warps);
+    init(smem.d_o_empty, A::warps);
+    init(smem.ds_full, A::warps);
+    init(smem.ds_empty, A::warps);
+    init(smem.dq_full, warpgroup::warps);
+    init(smem.dq_empty, 1);
+    fence_barrier_init();
+  }
+  __syncthreads();
+
+  if (warpgroup::index() == A::consumers) {
+    decrease_registers<A::producer_registers>();
+    const int warp = warpgroup::warp();
+    if (warp == 0 && elect_one())
+      produce<A>(smem, maps, p, statistics, items, counter);
+    if (0 < warp && warp <= A::consumers && elect_one())
+      add_dq<A>(smem, p, items, warp - 1, dq_sums);
+  } else {
+    increase_registers<A::consumer_registers>();
+    Turn<kBuffers> turn, ds_turn;
+    Turn<1> kv_turn;
+    // A consumer per item, since the tiles of a single one would keep their registers from item to item.
+    while (true) {
+      smem.kv_full.wait(kv_turn.parity);
+      kv_turn.advance();
+      const unsigned number = uniform(smem.number);
+      if (number >= items.count)
+        break;
+      Consumer<T, d, A> consumer{p, smem, items.steps_of<A>(p, number), turn, turn, ds_turn};
+      consumer.run(maps);
+      turn = consumer.turn;
+      ds_turn = consumer.ds_turn;
+    }
+  }
+}
+
+/// Issues the loads of a tile and of its vector.
+template <typename Tile, int kLength>
+__device__ inline void load_async(Tile &tile, const tma::TensorMap<Tile> &map, int row, int head,
+                                  SharedVec<float, kLength> &vec, const GlobalVec<const float> &values,
+                                  Barrier &full) {
+  full.arrive_and_expect(sizeof(tile) + sizeof(vec));
+  tma::load_async(vec, values, row, full);
+  tma::load_async(tile, map, row, head, full);
+}
+
+/// Issues the loads of a step's Q and lse, dO and delta.
+template <typename A>
+__device__ inline void load_step(typename A::Shared &smem, const typename A::Maps &maps,
+                                 const RowStatistics &statistics, int head, int query, Turn<kBuffers> &turn) {
+  const int buffer = turn.buffer;
+  smem.q_empty[buffer].wait(turn.parity ^ 1);
+  load_async(smem.q[buffer], maps.q, query, head, smem.lse[buffer], statistics.lse_of(head),
+             smem.q_full[buffer]);
+  smem.d_o_empty[buffer].wait(turn.parity ^ 1);
+  load_async(smem.d_o[buffer], maps.d_o, query, head, smem.delta[buffer], statistics.delta_of(head),
+             smem.d_o_full[buffer]);
+  turn.advance();
+}
+
+/// The producer, a single thread.
+template <typename A>
+__device__ void produce(typename A::Shared &smem, const typename A::Maps &maps,
+                        const AttentionBackwardProblem &p, const RowStatistics &statistics,
+                        const WorkItems &items, unsigned *counter) {
+  Turn<kBuffers> turn;
+  Turn<1> kv_turn;
+  unsigned number = blockIdx.x;
+  // All blocks together increment the counter `count` times, once after each item. The last increment wraps
+  // it to 0.
+  for (; number < items.count; number = gridDim.x + atomicInc(counter, items.count - 1)) {
+    const auto steps = items.steps_of<A>(p, number);
+    QueryTile tile = steps.first();
+    // Before K and V, whose shared memory is in use for longer.
+    if (steps.count() > 0)
+      load_step<A>(smem, maps, statistics, tile.head, steps.query(tile), turn);
+    smem.kv_empty.wait(kv_turn.parity ^ 1);
+    kv_turn.advance();
+    smem.number = number;
+    smem.kv_full.arrive_and_expect(2 * sizeof(smem.k));
+    tma::load_async(smem.k, maps.k, steps.key, steps.kv_head, smem.kv_full);
+    tma::load_async(smem.v, maps.v, steps.key, steps.kv_head, smem.kv_full);
+    for (int step = 1; step < steps.count(); step++) {
+      tile = steps.after(tile);
+      load_step<A>(smem, maps, statistics, tile.head, steps.query(tile), turn);
+    }
+  }
+  // A number past the last item, without K and V, tells the others to stop.
+  smem.kv_empty.wait(kv_turn.parity ^ 1);
+  smem.number = number;
+  smem.kv_full.arrive();
+}
+
+/// 0, computed from the signs of a tile's exponentials. The sign of a NaN is 0, too: ex2 returns 0x7fffffff.
+template <RegisterTile S> __device__ inline uint32_t zero_of(const S &src) {
+  uint32_t bits = 0;
+#pragma unroll
+  for (const auto &block : src.pairs[0])
+#pragma unroll
+    for (const float2 &pair : block)
+      bits |= __float_as_uint(pair.x) | __float_as_uint(pair.y);
+  return bits >> 31; // the sign
+}
+
+/// A consumer: a warpgroup with 64 keys, and their gradients. S and dP are transposed (keys x queries), so
+/// P^T and dS^T are already in the registers that the next products read as operand A.
+template <typename T, int d, typename A> struct Consumer {
+  using consumers = group<A::warps>;
+  const AttentionBackwardProblem &p;
+  typename A::Shared &smem;
+  const ladder::Steps<A::queries> steps;
+  Turn<kBuffers> q_turn, turn; // of Q and of dO: equal, but b5d is slower with one variable (its README)
+  Turn<kBuffers> ds_turn;      // of the last dS that was stored, until dQ is complete
+  const int group_key = 64 * warpgroup::index(), key = group_key + 16 * warpgroup::warp(); // in the block
+  RegTile<float, 16, A::queries> s; // S^T, then dP^T of the same tile
+  RegTile<T, 16, A::queries> p_16, p_for_ds, ds_16;
+  RegTile<float, 16, d> dv, dk;
+  RegTile<float, 16, A::dq_cols> dq; // dQ^T
+  RegTile<float, 16, A::first_queries>::RowVec first_lse;
+  RegTile<float, 16, A::last_queries>::RowVec last_lse;
+  RegTile<float, 16, A::queries>::RowVec delta;
+
+  /// The gradients of an item's K and V.
+  __device__ void run(const typename A::Maps &maps) {
+    zero(dv);
+    zero(dk);
+    if (steps.count() > 0) {
+      QueryTile tile = steps.first();
+      issue_s();
+      warpgroup::mma_wait(s);
+      compute_first_p(steps.query(tile));
+      compute_last_p(steps.query(tile));
+      for (int step = 1; step < steps.count(); step++) {
+        compute_ds();
+        const auto last_q_turn = q_turn;
+        const auto last_turn = turn;
+        tile = steps.after(tile);
+        q_turn.advance();
+        turn.advance();
+        // S^T of this step first: dK and dQ of the previous step run under its exponentials.
+        issue_s();
+        issue_dk(last_q_turn);
+        warpgroup::mma_wait<2>(dv);
+        release(smem.d_o_empty[last_turn.buffer]);
+        warpgroup::mma_wait<1>(s);
+        // The wait depends on the exponentials, because ptxas would move them past it.
+        smem.ds_full[ds_turn.buffer].wait(ds_turn.parity ^ compute_first_p(steps.query(tile)));
+        warpgroup::mma_wait(dk);
+        release(smem.q_empty[last_q_turn.buffer]);
+        issue_dq();
+        compute_last_p(steps.query(tile));
+        store_dq();
+      }
+      compute_ds();
+      issue_dk(q_turn);
+      smem.ds_full[ds_turn.buffer].wait(ds_turn.parity);
+      warpgroup::mma_wait(dv, dk);
+      release(smem.d_o_empty[turn.buffer]);
+      release(smem.q_empty[q_turn.buffer]);
+      q_turn.advance();
+      turn.advance();
+      issue_dq();
+      store_dq();
+    }
+    write(maps);
+  }
+
+  /// The consumer's rows of K or V.
+  __device__ auto rows_of(typename A::KTile &tile) const { return part<64, d>(tile, group_key); }
+
+  /// Called by a whole warp after its products of the buffer's tile are complete.
+  __device__ static void release(Barrier &empty) {
+    if (lane_id() == 0)
+      empty.arrive();
+  }
+
+  /// S^T = K Q^T, after the load of a part of lse.
+  __device__ void issue_s() {
+    smem.q_full[q_turn.buffer].wait(q_turn.parity);
+    load(first_lse, smem.lse[q_turn.buffer]);
+    warpgroup::mma_ABt(s, rows_of(smem.k), smem.q[q_turn.buffer]);
+  }
+
+  /// P^T = exp(scale S^T - lse), for a part of the queries, from `query` on.
+  template <RegisterTile X, RegisterVector V> __device__ void compute_p(X &x, const V &lse, int query) {
+    mul(x, x, p.scale * kLog2E);
+    sub_col(x, x, lse);
+    lower_fill(x, x, p.kv_len - steps.key - key);
+    if (p.is_causal)
+      make_causal_t(x, x, steps.key + key, query);
+    exp2(x, x);
+  }
+
+  /// The first queries of a tile. Returns 0, computed from the exponentials.
+  __device__ uint32_t compute_first_p(int tile_query) {
+    auto &x = columns<A::first_queries>(s, 0);
+    compute_p(x, first_lse, tile_query);
+    load(last_lse, smem.lse[q_turn.buffer], A::first_queries);
+    return zero_of(x);
+  }
+
+  /// The last queries of the tile.
+  __device__ void compute_last_p(int tile_query) {
+    compute_p(columns<A::last_queries>(s, A::first_queries), last_lse, tile_query + A::first_queries);
+    // Here, because ptxas would move the exponentials past later waits:
+    smem.d_o_full[turn.buffer].wait(turn.parity);
+  }
+
+  /// dP^T = V dO^T and dV += P^T dO. While dV is in flight: dS^T = P^T (dP^T - delta), in registers, and in
+  /// shared memory for both consumers.
+  __device__ void compute_ds() {
+    const auto &d_o = smem.d_o[turn.buffer];
+    copy(p_16, s);
+    copy_apart(p_for_ds, p_16); // dV reads p_16 while dS is computed
+    load(delta, smem.delta[turn.buffer]);
+    warpgroup::mma_ABt(s, rows_of(smem.v), d_o);
+    warpgroup::mma_AB(dv, p_16, d_o, dv);
+    warpgroup::mma_wait<1>(s);
+    mul(s, s, kUnshift);
+    sub_col(s, s, delta);
+    mul(s, s, p_for_ds);
+    copy(ds_16, s);
+    smem.ds_empty[ds_turn.buffer].wait(ds_turn.parity ^ 1);
+    auto ds = part<A::queries, 16>(smem.ds[ds_turn.buffer], 0, key);
+    store(ds, transposed(ds_16));
+    fence_async_proxy(); // makes the stores of dS visible to wgmma
+    __syncwarp();
+    if (lane_id() == 0)
+      smem.ds_full[ds_turn.buffer].arrive();
+  }
+
+  /// dK += dS^T Q.
+  __device__ void issue_dk(Turn<kBuffers> q_turn) { warpgroup::mma_AB(dk, ds_16, smem.q[q_turn.buffer], dk); }
+
+  /// dQ^T = K^T dS^T, with the dS of both consumers.
+  __device__ void issue_dq() {
+    const int consumer = warpgroup::index();
+    warpgroup::mma_AtBt(dq, part<A::keys, 64>(smem.k, 0, A::dq_row(consumer)),
+                        part<A::dq_cols, A::keys>(smem.ds[ds_turn.buffer], A::dq_col(consumer)));
+  }
+
+  /// Stores the consumer's part of a step's dQ^T, after TMA has read that of the step before.
+  __device__ void store_dq() {
+    const int consumer = warpgroup::index();
+    static_assert(kBuffers == 2); // so that a buffer's number is the parity of the steps
+    smem.dq_empty[consumer].wait(ds_turn.buffer ^ 1);
+    warpgroup::mma_wait(dq);
+    release(smem.ds_empty[ds_turn.buffer]);
+    ds_turn.advance();
+    store(smem.dq[consumer][warpgroup::warp()], dq);
+    fence_async_proxy(); // makes the stores of dQ^T visible to TMA
+    __syncwarp();
+    if (lane_id() == 0)
+      smem.dq_full[consumer].arrive();
+  }
+
+  /// dK and dV are stored through the shared memory of K and V, once both consumers are done with these.
+  __device__ void write(const typename A::Maps &maps) {
+    auto &dk_smem = smem.k, &dv_smem = smem.v;
+    RegTile<T, 16, d> out;
+    consumers::sync(1);
+    mul(dk, dk, p.scale);
+    copy(out, dk);
+    store(dk_smem, out, key);
+    mul(dv, dv, kUnshift);
+    copy(out, dv);
+    store(dv_smem, out, key);
+    fence_async_proxy();
+    consumers::sync(1);
+    if (threadIdx.x == 0) {
+      tma::store_async(maps.dk, dk_smem, steps.key, steps.kv_head);
+      tma::store_async(maps.dv, dv_smem, steps.key, steps.kv_head);
+      tma::store_commit();
+      tma::store_wait_read();
+      smem.kv_empty.arrive();
+    }
+  }
+};
+
+/// A warp's part of dQ^T among the sums of all (batch, query head), tiles and warps.
+template <typename A> __device__ typename A::DqSums dq_sums_of(float *dq_sums, int64_t tile, int warp) {
+  return {dq_sums + (tile * A::warps + warp) * A::DqSums::size};
+}
+
+/// A store warp, a single thread: issues the additions of its consumer's part of dQ, step by step.
+template <typename A>
+__device__ void add_dq(typename A::Shared &smem, const AttentionBackwardProblem &p, const WorkItems &items,
+                       int consumer, float *dq_sums) {
+  const int first_warp = warpgroup::warps * consumer;
+  Turn<1> kv_turn, dq_turn;
+  while (true) {
+    smem.kv_full.wait(kv_turn.parity);
+    kv_turn.advance();
+    const unsigned number = smem.number;
+    smem.kv_empty.arrive();
+    if (number >= items.count)
+      break;
+    const auto steps = items.steps_of<A>(p, number);
+    QueryTile tile = steps.first();
+    for (int step = 0; step < steps.count(); step++, tile = steps.after(tile)) {
+      smem.dq_full[consumer].wait(dq_turn.parity);
+      dq_turn.advance();
+      tma::add_async(dq_sums_of<A>(dq_sums, steps.dq_tile(tile), first_warp), smem.dq[consumer]);
+      tma::store_commit();
+      tma::store_wait_read();
+      smem.dq_empty[consumer].arrive();
+    }
+  }
+}
+
+/// dQ = scale * sums, rounded; one block per tile. Each warp transposes its 16 columns through shared memory,
+/// from where TMA stores the rows in bounds.
+template <typename T, int d, typename A>
+__global__ void __launch_bounds__(A::warps * 32)
+    round_dq(const __grid_constant__ tma::TensorMap<typename A::QTile> dq_map, float scale, float *dq_sums) {
+  __shared__ alignas(1024) typename A::QTile tile;
+  const int64_t head = int64_t(blockIdx.z) * gridDim.y + blockIdx.y;
+  const int warp = group<A::warps>::warp();
+  RegTile<float, 16, A::dq_cols> dq;
+  RegTile<T, 16, A::dq_cols> out;
+  load(dq, dq_sums_of<A>(dq_sums, head * gridDim.x + blockIdx.x, warp));
+  mul(dq, dq, scale);
+  copy(out, dq);
+  const int consumer = warp / warpgroup::warps;
+  auto columns =
+      part<A::dq_cols, 16>(tile, A::dq_col(consumer), A::dq_row(consumer) + 16 * (warp % warpgroup::warps));
+  store(columns, transposed(out));
+  fence_async_proxy();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    tma::store_async(dq_map, tile, blockIdx.x * A::queries, head);
+    tma::store_commit();
+    tma::store_wait_read(); // the block must not end before TMA has read its shared memory
+  }
+}
+
+unsigned multiprocessors() {
+  int device, count;
+  ladder::check(cudaGetDevice(&device), "b5f_persistent: device");
+  ladder::check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
+                "b5f_persistent: multiprocessors");
+  return count;
+}
+
+template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem &p, cudaStream_t stream) {
+  using A = Arrangement<T, d>;
+  const int tiles = (p.q_len + A::queries - 1) / A::queries;
+  RowStatistics statistics(p, kShift);
+  statistics.padded_len = tiles * A::queries;
+  const size_t rows = statistics.count(p);
+  const ladder::Workspace<float> workspace((2 + d) * rows, stream, "b5f_persistent: workspace");
+  float *dq_sums = workspace.data() + 2 * rows;
+  ladder::compute_row_statistics<T, d>(p, statistics, workspace.data(), stream);
+  ladder::check(cudaMemsetAsync(dq_sums, 0, rows * d * sizeof(float), stream), "b5f_persistent: workspace");
+
+  constexpr auto kernel = differentiate<T, d, A>;
+  constexpr int smem_bytes = sizeof(typename A::Shared);
+  ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
+                "b5f_persistent: shared memory");
+  const typename A::Maps maps{
+      .q = tma::tensor_map<typename A::QTile>(p.q, p.q_strides, p.q_len, p.heads, p.batch),
+      .d_o = tma::tensor_map<typename A::QTile>(p.d_o, p.d_o_strides, p.q_len, p.heads, p.batch),
+      .k = tma::tensor_map<typename A::KTile>(p.k, p.k_strides, p.kv_len, p.kv_heads, p.batch),
+      .v = tma::tensor_map<typename A::KTile>(p.v, p.v_strides, p.kv_len, p.kv_heads, p.batch),
+      .dk = tma::tensor_map<typename A::KTile>(p.dk, p.kv_len, p.batch * p.kv_heads),
+      .dv = tma::tensor_map<typename A::KTile>(p.dv, p.kv_len, p.batch * p.kv_heads),
+  };
+  const WorkItems items(p, A::keys);
+  const ladder::LaunchCounter counter(stream, "b5f_persistent: counter");
+  kernel<<<min(multiprocessors(), items.count), A::threads, smem_bytes, stream>>>(maps, p, statistics, items,
+                                                                                  counter.data(), dq_sums);
+  ladder::check(cudaGetLastError(), "b5f_persistent: launch");
+  const dim3 dq_grid = ladder::launch_grid(tiles, p.heads, p.batch);
+  round_dq<T, d, A><<<dq_grid, A::warps * 32, 0, stream>>>(
+      tma::tensor_map<typename A::QTile>(p.dq, p.q_len, p.batch * p.heads), p.scale, dq_sums);
+  ladder::check(cudaGetLastError(), "b5f_persistent: launch");
+}
+
+} // namespace
+
+void ladder::launch(const AttentionBackwardProblem &p, cudaStream_t stream) {
+  require_alignment(p, 16);
+  dispatch_16_bit(p, [&](auto element) {
+    dispatch_head_dim<64, 128>(p, [&](auto d) { launch_head_dim<decltype(element), d>(p, stream); });
+  });
+}
