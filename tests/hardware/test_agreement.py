@@ -10,9 +10,9 @@ except for
   With sixteen warps this is frequent; with four or fewer it hardly ever happens once the minimum of several
   launches is taken, and a constant bounds it, too.
 - stores that meet TMA, which reads the tiles that it stores a wavefront at a time: v11's, while others write
-  theirs. While TMA writes or wgmma reads tiles others wait as well: v12's loads of item numbers, b4's of lse
-  and delta, h6's and h8's loads of what the producer says, and h6's stores of O. That adds wavefronts, not
-  conflicts.
+  theirs. While TMA writes or wgmma reads tiles others wait as well: v12's loads of item numbers, b4's and
+  b5's of lse and delta, h6's and h8's loads of what the producer says, and h6's stores of O. That adds
+  wavefronts, not conflicts.
 - sectors of polls: in b3 a block that waits for its turn reads the turn until it comes, on an H200 as on the
   emulator as often as it takes.
 - loads that ptxas moves: in h1, in h8, and in h3b without a bias, it reads the keys' offsets only after the
@@ -82,7 +82,7 @@ WAITING = {
     **dict.fromkeys(("v12c_end_aligned", "v12d_few_heads", "b4g_wide_adds"), ("wavefronts_ld",)),
     **dict.fromkeys(("h6_wgmma", "h6b_store", "h7_counter"), ("wavefronts_ld", "wavefronts_st")),
     **dict.fromkeys(("h7b_end_aligned", "h7c_few_heads"), ("wavefronts_ld", "wavefronts_st")),
-    "h8_wgmma_gradients": ("wavefronts_ld",),
+    **dict.fromkeys(("b5f_persistent", "b5g_sums_in_l2", "h8_wgmma_gradients"), ("wavefronts_ld",)),
 }
 SECTORS_A_WAVEFRONT = 4
 TRAFFIC = ["tma_sectors_ld", "tma_sectors_st"]
