@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 17 b4_wgmma to b6_same_bits: gradients on Hopper
 #
-# Thirteen rungs take the backward pass where lessons 07 to 10 took the forward pass: `wgmma`, TMA, roles, overlap. The
+# Fifteen rungs take the backward pass where lessons 07 to 10 took the forward pass: `wgmma`, TMA, roles, overlap. The
 # ideas are known. Two things are new: some of the five products need the results of others, and one gradient is
 # summed over blocks.
 
@@ -235,6 +235,55 @@ lessons.source("b5e_dim_64", "__device__ void issue_dq() {", "A::dq_col(consumer
 # %exercise b5_share_columns
 
 # %% [markdown]
+# ## b5f: persistent blocks
+#
+# In b5e a block computes one key tile. Between two blocks of an SM the tensor cores are idle: the first one stores dK
+# and dV, and the second one initialises its barriers and loads K, V, Q and dO. b5f has as many blocks as SMs, and their
+# producers take key tiles from a counter, as in v12b (lesson 12). While the consumers store dK and dV, the producer
+# loads the first Q and dO of the next key tile, and the store warps make the last additions to dQ:
+
+# %%
+lessons.source(
+    "b5f_persistent",
+    "for (; number < items.count; number = gridDim.x + atomicInc(counter, items.count - 1)) {",
+    "smem.number = number;",
+)
+
+# %% [markdown]
+# By itself this gains nothing: b5f has 0.97 to 1.05 times b5e's speed. But a key tile now ends without the end of a
+# block, and b5g needs that.
+#
+# ## b5g: sums of dQ in the L2 cache
+#
+# The sums of dQ are in fp32. For 16 x 16 heads of 1,024 queries at $d = 128$ they take 134 MB, and the L2 cache of an
+# H100 has 50 MB. Up to b5f a memset writes them to memory, additions read and write them, and a last kernel reads them.
+# But blocks work on a few heads at a time. b5g has sums for a few groups of four heads, in a ring of slots. Before an
+# item of group g begins, it rounds its share of the sums of group g - lag and sets them to 0. A later group uses this
+# slot again:
+
+# %%
+lessons.source("b5g_sums_in_l2", "inline SumRing ring_of(", "return ring;")
+
+# %% [markdown]
+# A group has two counters. One counts the items whose additions are complete: the producer waits for all of them before
+# it announces an item that rounds these sums. The other one counts the items that have rounded their shares: a store
+# warp waits for all of them before its first addition to the next sums of the slot. The zeros are stores of the generic
+# proxy, and TMA's additions belong to the async proxy, so the store warp then executes a proxy fence:
+
+# %%
+lessons.source(
+    "b5g_sums_in_l2", "const int group = ring.group_of(item);", "tma::fence_additions(); // after the zeros"
+)
+
+# %% [markdown]
+# An item waits only for items with lower numbers. Blocks that run have taken these, because a block takes its first
+# number from the counter, too. So there is no deadlock.
+#
+# On an H100, b5g has 1.02 to 1.11 times b5e's speed at N = 1,024, and 0.95 to 1.05 times at N = 4,096 and 16,384. The ring
+# has at most 32 MB, so there is none at N = 16,384, and at N = 4,096 only with $d = 64$. b5g has 0.97 to 1.20 times the
+# speed of the fastest of FlashAttention-4, FlashAttention-3 and cuDNN:
+# [its README](../stages/b5g_sums_in_l2/README.md#what-it-buys) has the figures, and says what bounds it.
+#
 # ## b6: the same bits
 #
 # b5e's key tiles add to dQ in the order in which they happen to run. In b6 they take turns, as in b3 (lesson 16): a
@@ -271,14 +320,17 @@ table[["wgmma_instructions", "wavefronts_gmma", "tma_store_instructions", "globa
 # ## What is left
 #
 # Shared memory limits b4g. Per step at $d = 64$ it is busy for 2,816 clocks, and the tensor cores for 2,560 ([b4's
-# README](../stages/b4_wgmma/README.md) counts them). Persistent blocks, which help the forward pass, were tried here.
-# They lose under a causal mask: a grid is better than their fixed order of work items, because its blocks start on
-# whichever SM is free.
+# README](../stages/b4_wgmma/README.md) counts them). Persistent blocks with a fixed order of work items were tried with
+# b4g. They lose under a causal mask: a grid is better than a fixed order, because its blocks start on whichever SM is
+# free. b5f's counter does the same.
+#
+# In b5g, rounding the sums costs much of what the ring saves. Without this cost it would gain 12% at N = 1,024.
 
 # %% [markdown]
 # **Practise:** the exercises begin with `b4_`, `b5_` and `b6_`. **Read on:** the READMEs of
 # [b4](../stages/b4_wgmma/README.md), [b4e](../stages/b4e_overlap/README.md), [b4g](../stages/b4g_wide_adds/README.md),
-# [b5b](../stages/b5b_store_warps/README.md), [b5d](../stages/b5d_loads_ahead/README.md) and
-# [b5e](../stages/b5e_dim_64/README.md), with what was tried, and of [b6](../stages/b6_same_bits/README.md).
+# [b5b](../stages/b5b_store_warps/README.md), [b5d](../stages/b5d_loads_ahead/README.md),
+# [b5e](../stages/b5e_dim_64/README.md) and [b5g](../stages/b5g_sums_in_l2/README.md), with what was tried, and of
+# [b6](../stages/b6_same_bits/README.md).
 # **Next:** [18, attention without a softmax](18_h1_silu.ipynb). Run this lesson [on
 # Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/17_b4_wgmma.ipynb).
