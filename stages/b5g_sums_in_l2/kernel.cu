@@ -509,7 +509,6 @@ __device__ void add_dq(typename A::Shared &smem, const AttentionBackwardProblem 
     smem.item_full.wait(item_turn.parity);
     item_turn.advance();
     const unsigned item = smem.number;
-    smem.kv_empty.arrive();
     if (item >= items.count)
       break;
     const int group = ring.group_of(item);
@@ -518,6 +517,9 @@ __device__ void add_dq(typename A::Shared &smem, const AttentionBackwardProblem 
       share_turn.advance();
       ring.count(ring.rounded + group - ring.lag);
     }
+    // After the wait: otherwise the next item's share could complete a second phase of share_rounded, whose
+    // parity would be as before, and the wait would miss both.
+    smem.kv_empty.arrive();
     if (group >= ring.slots) {
       ring.wait(ring.rounded + group - ring.slots, ring.items);
       tma::fence_additions(); // after the zeros
