@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +47,28 @@ def test_ring(problem: BackwardProblem) -> None:
         for _ in range(2):
             run = runner.run(problem, inputs, treatment=Treatment(multiprocessors=2))
             assert expected.passed(expected.errors(run.outputs))
+
+
+def test_a_late_store_warp_misses_no_share(tmp_path: Path) -> None:
+    """Items of at most one step do not wait for the store warps' additions. So two shares may be rounded
+    before a store warp waits for the first.
+    """
+    problem = BackwardProblem(7, 4, 100, 300, 64, dtype="f16", is_causal=True)
+    original, backend = discover()[NAME], get_backend("emulator")
+    wait = "smem.share_rounded.wait"
+    source = original.kernel.read_text()
+    assert source.count(wait) == 1
+    late = "for (int i = 0; i < 1000; i++)\n__nanosleep(1000);\n"
+    (tmp_path / "kernel.cu").write_text(source.replace(wait, late + wait))
+    stage = replace(original, path=tmp_path).narrowed([problem])
+    target = backend.target(stage, None)
+    operation = operation_of(problem)
+    inputs = operation.make_inputs(problem)
+    expected = operation.reference(problem, inputs)
+    options = stage.chosen_options({})
+    with backend.runner(build(stage, target, options), target) as runner:
+        run = runner.run(problem, inputs, treatment=Treatment(multiprocessors=2))
+    assert expected.passed(expected.errors(run.outputs))
 
 
 @pytest.mark.parametrize("d", [64, 128])
