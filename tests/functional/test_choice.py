@@ -17,7 +17,7 @@ HEAD_DIMS = (64, 128, 256)
 WINDOW = (9, 0)
 LENGTHS = {"q_lens": (100,), "kv_lens": (100,)}
 #: By head dimension.
-DENSE_GRADIENTS = {32: "b4g_wide_adds", 64: "b5e_dim_64", 128: "b5e_dim_64"}
+DENSE_GRADIENTS = {32: "b4g_wide_adds", 64: "b5g_sums_in_l2", 128: "b5g_sums_in_l2"}
 #: What a problem of attention has, the rung of the forward pass, and the one of the gradients.
 ATTENTION: tuple[tuple[dict[str, Any], str, str], ...] = (
     ({}, "v12d_few_heads", "dense"),

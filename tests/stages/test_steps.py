@@ -30,6 +30,15 @@ LONGER = {
         "dQ is transposed in the products, in shared memory and in the kernel that rounds it; and tiles that "
         "leave no room for the rings' padding have barriers of their own",
     ),
+    "b5f_persistent": (
+        115,
+        "work items and the number that roles read, and each role's loop over the items, with its turns",
+    ),
+    "b5g_sums_in_l2": (
+        160,
+        "work items round shares of sums, with TMA stores from the memory of dS; and a ring with counters, "
+        "for which the producer and the store warps wait",
+    ),
     "x1_varlen": (
         90,
         "work items that find their sequence, half of these lines; and TMA stores of jagged tensors",
