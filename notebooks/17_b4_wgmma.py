@@ -279,6 +279,13 @@ lessons.source(
 # An item waits only for items with lower numbers. Blocks that run have taken these, because a block takes its first
 # number from the counter, too. So there is no deadlock.
 #
+# An item rounds two tiles at a time: in the registers of dV and dK, and in the shared memory of dS. Neither is in use
+# before the item's first step.
+
+# %%
+# %exercise b5_ring_of_sums
+
+# %% [markdown]
 # On an H100, b5g has 1.02 to 1.11 times b5e's speed at N = 1,024, and 0.95 to 1.05 times at N = 4,096 and 16,384. The ring
 # has at most 32 MB, so there is none at N = 16,384, and at N = 4,096 only with $d = 64$. b5g has 0.97 to 1.20 times the
 # speed of the fastest of FlashAttention-4, FlashAttention-3 and cuDNN:
