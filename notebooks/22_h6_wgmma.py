@@ -246,10 +246,10 @@ lessons.source("h7d_bias", "smem.bias.wait_empty(bias_turn);", "bias_turn.advanc
 # %exercise h7d_release
 
 # %% [markdown]
-# The buffer of K is released only after the product. So the bias is loaded up to three tiles ahead, and K two. K and V come
-# from the L2 cache, but a bias per head comes from DRAM. Its ring leaves less room for tiles: they have 64 keys instead
-# of 128 or 80. These are TFLOP/s on an H100 in bursts, at 4 x 2,048 tokens with a causal mask and a bias for each of
-# 16 heads:
+# The buffer of K is released only after the product. So at the first tiles of an item the bias is loaded up to three
+# tiles ahead, and K two. K and V come from the L2 cache, but a bias per head comes from DRAM. Its ring leaves less room
+# for tiles: they have 64 keys instead of 128 or 80. These are TFLOP/s on an H100 in bursts, at 4 x 2,048 tokens with a
+# causal mask and a bias for each of 16 heads:
 #
 # | | d = 64 | d = 128 |
 # | --- | ---: | ---: |

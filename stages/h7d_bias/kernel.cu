@@ -1,8 +1,8 @@
 // h7d_bias: h7c_few_heads with a bias, whose tiles TMA loads.
 //
 // As in h3_rab, the accumulator of Q K^T starts with the bias. A tile has 64 keys, so that a row of a bias
-// tile has 128 bytes, the most that one swizzled box takes. Bias tiles have a ring of their own. Its buffers
-// are free before the product begins, so they are loaded one tile further ahead than K.
+// tile has 128 bytes, the most that one swizzled box takes. Bias tiles have a ring of their own, whose
+// buffers are free before the product begins.
 #include "ladder/counter.h"
 #include "ladder/dispatch.h"
 #include "ladder/hstu_sequence.h"
