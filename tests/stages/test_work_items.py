@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import groupby, product
 from pathlib import Path
 
@@ -12,12 +12,13 @@ from continued import continued_rungs
 from ladder.cli import main
 from ladder.stages import include_directory, root
 
-PROGRAM = Path(__file__).with_name("items.cu")
-LARGE_GROUPS, SMALL_GROUPS = (
+PROGRAM, PROGRAM_OF_GRADIENTS = (Path(__file__).with_name(name) for name in ("items.cu", "key_items.cu"))
+LARGE_GROUPS, SMALL_GROUPS, GRADIENTS = (
     [pytest.param(rung, marks=[pytest.mark.continued] if rung in continued_rungs() else []) for rung in rungs]
     for rungs in (
         ("v12_order", "v12b_counter", "v12c_end_aligned"),
         ("v12d_few_heads", "x2_window", "x3_sink", "x4_softcap"),
+        ("b5f_persistent", "b5g_sums_in_l2"),
     )
 )
 ORDERED = [*LARGE_GROUPS, *SMALL_GROUPS]
@@ -34,16 +35,19 @@ def items(capfd: pytest.CaptureFixture[str]) -> Callable[..., Items]:
     """``items(rung, *sizes, is_causal=..., blocks=...)``: head, first row and number of keys of each item."""
 
     def read(rung: str, *sizes: int, is_causal: int, blocks: int) -> Items:
-        flags = f"--nvcc-flags=-I{include_directory()} -I{root()} -diag-suppress 177"
-        # Without head dimensions none of the rung's own kernels is compiled.
-        options = [f'-DKERNEL="{rung}/kernel.cu"', "-DLADDER_HEAD_DIMS=0", flags, "--arch", "sm_90a"]
-        assert (
-            main(["emulate", str(PROGRAM), *options, "--", *map(str, (*sizes, int(is_causal), blocks))]) == 0
-        )
-        rows = [line.split() for line in capfd.readouterr().out.splitlines()]
-        return [(int(row[0]), int(row[1]), int(row[2])) for row in rows if len(row) == 3 and row[0].isdigit()]
+        return listed(PROGRAM, rung, [*sizes, int(is_causal), blocks], capfd)
 
     return read
+
+
+def listed(program: Path, rung: str, arguments: Sequence[int], capfd: pytest.CaptureFixture[str]) -> Items:
+    """The lines of three numbers that the program prints about the rung."""
+    flags = f"--nvcc-flags=-I{include_directory()} -I{root()} -diag-suppress 177"
+    # Without head dimensions none of the rung's own kernels is compiled.
+    options = [f'-DKERNEL="{rung}/kernel.cu"', "-DLADDER_HEAD_DIMS=0", flags, "--arch", "sm_90a"]
+    assert main(["emulate", str(program), *options, "--", *map(str, arguments)]) == 0
+    rows = [line.split() for line in capfd.readouterr().out.splitlines()]
+    return [(int(row[0]), int(row[1]), int(row[2])) for row in rows if len(row) == 3 and row[0].isdigit()]
 
 
 @pytest.mark.parametrize("rung", ORDERED)
@@ -94,6 +98,21 @@ def test_with_a_counter_groups_are_small(
     """At most 16 heads, and no more than 32 MB of K and V."""
     assert together in (16, 32 * MEGABYTE // (2 * 2 * 128 * kv_len))
     require_groups(items(rung, 2, 9, 1000, kv_len, is_causal=True, blocks=132), 18, together)
+
+
+@pytest.mark.parametrize("rung", GRADIENTS)
+@pytest.mark.parametrize(("batch", "heads", "together"), [(3, 4, 4), (1, 6, 2), (5, 3, 1)])
+def test_key_tiles_of_up_to_four_heads_go_together(
+    capfd: pytest.CaptureFixture[str], rung: str, batch: int, heads: int, together: int
+) -> None:
+    """Every key tile once, and in each group the first ones first, which see the most queries."""
+    found = listed(PROGRAM_OF_GRADIENTS, rung, [batch, heads, 300, 300, 1], capfd)
+    starts = range(0, batch * heads, together)
+    # Of four tiles of 80 queries, those before the tile of the first key are not seen.
+    steps = {0: 4, 128: 3, 256: 1}
+    assert found == [
+        (first + head, key, steps[key]) for first, key, head in product(starts, steps, range(together))
+    ]
 
 
 def require_groups(found: Items, heads: int, together: int) -> None:
