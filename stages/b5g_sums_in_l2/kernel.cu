@@ -97,7 +97,7 @@ struct WorkItems {
 /// takes its first number from the counter, too. So there is no deadlock.
 struct SumRing {
   float *sums;
-  int *complete; ///< per group: for how many of its items each store warp has made all additions
+  int *complete; ///< per group: how many store warps of its items have made all additions
   int *rounded;  ///< per group: how many items have rounded their shares of its sums
   int lag, slots;
   int tiles, items; ///< of a group
