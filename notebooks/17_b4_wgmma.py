@@ -250,12 +250,12 @@ lessons.source(
 )
 
 # %% [markdown]
-# By itself this gains nothing: b5f has 0.97 to 1.05 times b5e's speed. But a key tile now ends without the end of a
-# block, and b5g needs that.
+# By itself this gains nothing: b5f has 0.97 to 1.05 times b5e's speed. But now a block need not end with its key
+# tile, and b5g needs that.
 #
 # ## b5g: sums of dQ in the L2 cache
 #
-# The sums of dQ are in fp32. For 16 x 16 heads of 1,024 queries at $d = 128$ they take 134 MB, and the L2 cache of an
+# The sums of dQ are in fp32. For 16 x 16 heads of 1,024 queries at $d = 128$ they take 130 MB, and the L2 cache of an
 # H100 has 50 MB. Up to b5f a memset writes them to memory, additions read and write them, and a last kernel reads them.
 # But blocks work on a few heads at a time. b5g has sums for a few groups of four heads, in a ring of slots. Before an
 # item of group g begins, it rounds its share of the sums of group g - lag and sets them to 0. A later group uses this
@@ -329,9 +329,10 @@ table[["wgmma_instructions", "wavefronts_gmma", "tma_store_instructions", "globa
 # Shared memory limits b4g. Per step at $d = 64$ it is busy for 2,816 clocks, and the tensor cores for 2,560 ([b4's
 # README](../stages/b4_wgmma/README.md) counts them). Persistent blocks with a fixed order of work items were tried with
 # b4g. They lose under a causal mask: a grid is better than a fixed order, because its blocks start on whichever SM is
-# free. b5f's counter does the same.
+# free. b5f's counter has the same effect: a block takes the next item when it is free.
 #
-# In b5g, rounding the sums costs much of what the ring saves. Without this cost it would gain 12% at N = 1,024.
+# In b5g, rounding the sums costs much of what the ring saves. A first form of it, in which rounding was left out, gained
+# 12% at N = 1,024.
 
 # %% [markdown]
 # **Practise:** the exercises begin with `b4_`, `b5_` and `b6_`. **Read on:** the READMEs of

@@ -239,7 +239,7 @@ lessons.source("h7d_bias", "smem.bias.wait_empty(bias_turn);", "bias_turn.advanc
 # `first` is the position of the item's first query, and `key` the tile's first key. The bias is not jagged: it is a
 # matrix of positions per sequence and head, so its tensor map has three dimensions.
 #
-# The consumer converts the tile to fp32, into the registers of S. Then nothing in the buffer is needed any more. When may TMA
+# The consumer converts the tile to fp32, into the registers of S. Then the buffer is not needed. When may TMA
 # load the next tile into it?
 
 # %%
@@ -248,8 +248,8 @@ lessons.source("h7d_bias", "smem.bias.wait_empty(bias_turn);", "bias_turn.advanc
 # %% [markdown]
 # The buffer of K is released only after the product. So at the first tiles of an item the bias is loaded up to three
 # tiles ahead, and K two. K and V come from the L2 cache, but a bias per head comes from DRAM. Its ring leaves less room
-# for tiles: they have 64 keys instead of 128 or 80. These are TFLOP/s on an H100 in bursts, at 4 x 2,048 tokens with a
-# causal mask and a bias for each of 16 heads:
+# for tiles: they have 64 keys instead of 128 at $d = 64$, and of 80 at $d = 128$. These are TFLOP/s on an H100 in
+# bursts, at 4 x 2,048 tokens with a causal mask and a bias for each of 16 heads:
 #
 # | | d = 64 | d = 128 |
 # | --- | ---: | ---: |
