@@ -124,10 +124,14 @@ __global__ void __launch_bounds__(A::threads, 1)
   if (warpgroup::index() == A::consumers) {
     decrease_registers<A::producer_registers>();
     const int warp = warpgroup::warp();
-    if (warp == 0 && elect_one())
-      produce<A>(smem, maps, p, statistics, items, counter);
-    if (0 < warp && warp <= A::consumers && elect_one())
-      add_dq<A>(smem, p, items, warp - 1, dq_sums);
+    // With else, the warp's number needs no register in produce(), which would spill otherwise.
+    if (warp == 0) {
+      if (elect_one())
+        produce<A>(smem, maps, p, statistics, items, counter);
+    } else if (warp <= A::consumers) {
+      if (elect_one())
+        add_dq<A>(smem, p, items, warp - 1, dq_sums);
+    }
   } else {
     increase_registers<A::consumer_registers>();
     Turn<kBuffers> turn, ds_turn;

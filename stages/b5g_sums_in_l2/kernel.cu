@@ -156,10 +156,14 @@ __global__ void __launch_bounds__(A::threads, 1)
   if (warpgroup::index() == A::consumers) {
     decrease_registers<A::producer_registers>();
     const int warp = warpgroup::warp();
-    if (warp == 0 && elect_one())
-      produce<A>(smem, maps, p, statistics, items, counter, ring);
-    if (0 < warp && warp <= A::consumers && elect_one())
-      add_dq<A>(smem, p, items, warp - 1, ring);
+    // With else, the warp's number needs no register in produce(), which would spill otherwise.
+    if (warp == 0) {
+      if (elect_one())
+        produce<A>(smem, maps, p, statistics, items, counter, ring);
+    } else if (warp <= A::consumers) {
+      if (elect_one())
+        add_dq<A>(smem, p, items, warp - 1, ring);
+    }
   } else {
     increase_registers<A::consumer_registers>();
     Turn<kBuffers> turn, ds_turn;
