@@ -31,7 +31,7 @@ LONGER = {
         "leave no room for the rings' padding have barriers of their own",
     ),
     "b5f_persistent": (
-        115,
+        116,
         "work items and the number that roles read, and each role's loop over the items, with its turns",
     ),
     "b5g_sums_in_l2": (
