@@ -571,9 +571,9 @@ unsigned multiprocessors() {
   return count;
 }
 
-/// The ring for groups of `tiles` tiles and `bytes` bytes, without its memory. As blocks take the first items
-/// of a group, items of as many numbers as there are blocks are computed, and some that take longer. With
-/// this lag the group that they round is complete. If the ring would be too large, each group has a slot.
+/// The ring for groups of `tiles` tiles and `bytes` bytes, without its memory. When a group's first items are
+/// taken, about one item per block is still being computed. With this lag the group that is rounded is mostly
+/// complete, so items rarely wait. If the ring would be too large, each group has a slot.
 inline SumRing ring_of(const WorkItems &items, int tiles, int64_t bytes) {
   const int per_group = items.together * items.per_head, groups = items.count / per_group;
   SumRing ring{.lag = int(2 + 5 * multiprocessors() / (4 * per_group)), .tiles = tiles, .items = per_group};

@@ -65,7 +65,7 @@ LONGER = {
     "h3c_bias_gradient": (80, "the bias arrives: the library's matrices with a stride of their own"),
     "h3g_same_bits": (75, "two kinds of turns: at dQ, and at the gradient of a bias that heads share"),
     "h4_arrangement": (65, "a kernel with both arrangements, of which the launch chooses one"),
-    "h6_wgmma": (275, "HSTU attention instead of attention: jagged batches, silu, and the masks of h2_masks"),
+    "h6_wgmma": (277, "HSTU attention instead of attention: jagged batches, silu, and the masks of h2_masks"),
     "h7_counter": (75, "consumers and store warps read the work item beside Q, and h6's snake order is gone"),
     "h8_wgmma_gradients": (
         290,
