@@ -115,7 +115,8 @@ lessons.predict("size_of_s", gib_of_s)
 #     sum += __shfl_down_sync(0xffffffff, sum, step);            // the lane `step` further on
 #   if (lane == 0)
 #     sum_of_warp[warp] = sum;
-#   __syncthreads(); // no thread passes before all arrive if (threadIdx.x == 0) {
+#   __syncthreads();                                             // no thread passes before all arrive
+#   if (threadIdx.x == 0) {
 #     float sum_of_row = 0;
 #     for (int w = 0; w < blockDim.x / 32; w++)
 #       sum_of_row += sum_of_warp[w];

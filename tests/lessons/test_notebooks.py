@@ -20,6 +20,7 @@ import pytest
 
 from ladder import lessons
 from ladder.exercises import BEGIN, END, Exercise, exercises, solution_text
+from ladder.lessons import magics
 from ladder.lessons.questions import QUESTIONS
 from ladder.stages import discover, root
 
@@ -122,6 +123,27 @@ def test_outputs_are_kept_and_clean(path: Path) -> None:
     assert found and [output for output in found if output["output_type"] == "error"] == []
     assert [output for output in found if output.get("name") == "stderr"] == []
     assert [text for text in map(texts, found) if _MACHINE.search(text)] == []
+
+
+def programs(path: Path) -> list[tuple[str, str, str]]:
+    """The options, the program and the kept output of each cell ``%%cuda``."""
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    found = [
+        ("".join(cell["source"]), "".join(map(texts, cell.get("outputs", [])))) for cell in notebook["cells"]
+    ]
+    lines = [(source.partition("\n"), kept) for source, kept in found if source.startswith("%%cuda")]
+    return [(first.removeprefix("%%cuda"), text, kept) for (first, _, text), kept in lines]
+
+
+PROGRAMS = [(path, number) for path in LESSONS for number in range(len(programs(path)))]
+
+
+@pytest.mark.parametrize(("path", "number"), PROGRAMS, ids=[f"{path.stem}-{n}" for path, n in PROGRAMS])
+def test_a_program_prints_what_is_kept(path: Path, number: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every cell ``%%cuda`` compiles, runs, and prints its kept output: counts and sums, no times."""
+    options, text, kept = programs(path)[number]
+    magics.run_program(options, text)
+    assert capsys.readouterr().out.split("\n") == kept.split("\n")
 
 
 @each_lesson
