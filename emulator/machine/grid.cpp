@@ -1,6 +1,7 @@
 #include "machine/grid.h"
 
 #include "machine/liberties.h"
+#include "machine/occupancy.h"
 
 #include <algorithm>
 #include <chrono>
@@ -61,13 +62,9 @@ std::uint64_t resident_limit(const LaunchContext &launch) {
 
 /// The same, also limited by shared memory.
 std::uint64_t resident_with_shared_memory(const LaunchContext &launch) {
-  const program::KernelLayout &layout = launch.code->layout;
-  const std::uint64_t shared =
-      launch.gpu->reserved_shared_bytes_per_block +
-      (launch.dynamic_shared_bytes ? layout.dynamic_shared_offset + launch.dynamic_shared_bytes
-                                   : layout.static_shared_bytes);
-  const std::uint64_t room = std::uint64_t(launch.gpu->shared_bytes_per_multiprocessor) / shared;
-  return std::min(resident_limit(launch), room * std::uint64_t(multiprocessors_of(*launch.gpu)));
+  return std::uint64_t(blocks_per_multiprocessor(*launch.gpu, *launch.code, launch.block.count(),
+                                                 launch.dynamic_shared_bytes)) *
+         std::uint64_t(multiprocessors_of(*launch.gpu));
 }
 
 /// The first block (or cluster) to run of `total`, and the end of those to run.

@@ -1,10 +1,10 @@
 #include "runtime/device.h"
 
+#include "machine/occupancy.h"
 #include "runtime/checking.h"
 #include "runtime/crash.h"
 #include "runtime/launch_in_progress.h"
 #include "runtime/liberties.h"
-#include "runtime/occupancy.h"
 
 #include <algorithm>
 #include <charconv>
@@ -137,8 +137,8 @@ void Device::check(const LaunchRequest &request) const {
                             std::to_string(gpu_->shared_bytes_per_block_opt_in) + " bytes in all on " +
                             std::string(gpu_->arch) + ")");
   if (request.cooperative) {
-    const std::uint64_t resident = std::uint64_t(blocks_per_multiprocessor(*gpu_, *request.code, threads,
-                                                                           request.dynamic_shared_bytes)) *
+    const std::uint64_t resident = std::uint64_t(machine::blocks_per_multiprocessor(
+                                       *gpu_, *request.code, threads, request.dynamic_shared_bytes)) *
                                    std::uint64_t(machine::multiprocessors_of(*gpu_));
     if (request.grid.count() > resident)
       throw LaunchRefusal(LaunchRefusal::Reason::cooperative_grid,

@@ -1,9 +1,9 @@
 // Attributes of kernels, and occupancy.
 #include "machine/cluster.h"
 #include "machine/liberties.h"
+#include "machine/occupancy.h"
 #include "runtime/entry.h"
 #include "runtime/kernels.h"
-#include "runtime/occupancy.h"
 
 #include <algorithm>
 
@@ -66,7 +66,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *fu
         attributes->constSizeBytes += symbol.bytes;
     attributes->localSizeBytes = on_device.entry().local_bytes;
     attributes->maxThreadsPerBlock = most_threads(on_device.entry());
-    attributes->numRegs = registers_per_thread(gpu);
+    attributes->numRegs = machine::registers_per_thread(gpu);
     attributes->ptxVersion = attributes->binaryVersion = gpu.major * 10 + gpu.minor;
     attributes->maxDynamicSharedSizeBytes = int(on_device.dynamic_shared_limit());
     attributes->preferredShmemCarveout = kernel.preferred_carveout;
@@ -121,8 +121,8 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, 
     const KernelOnDevice kernel(find_kernel(function));
     *blocks = threads > most_threads(kernel.entry())
                   ? 0
-                  : blocks_per_multiprocessor(Device::instance().gpu(), *kernel.code(),
-                                              std::uint64_t(threads), dynamic_shared_bytes);
+                  : machine::blocks_per_multiprocessor(Device::instance().gpu(), *kernel.code(),
+                                                       std::uint64_t(threads), dynamic_shared_bytes);
   });
 }
 
@@ -141,7 +141,7 @@ cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, const void 
     require(threads <= machine::kMaxThreadsPerBlock && blocks <= gpu.max_blocks_per_multiprocessor);
     const int warps = (threads + kWarp - 1) / kWarp;
     require(blocks * warps * kWarp <= gpu.max_threads_per_multiprocessor);
-    *bytes = available_dynamic_shared(gpu, *kernel.code(), blocks);
+    *bytes = machine::available_dynamic_shared(gpu, *kernel.code(), blocks);
   });
 }
 
@@ -162,7 +162,7 @@ cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, const void *function,
     require(size >= 1 && size <= machine::kMostBlocksOfCluster, cudaErrorInvalidClusterSize);
     const machine::VirtualGpu &gpu = Device::instance().gpu();
     require(gpu.major >= 9 || size == 1, cudaErrorNotSupported);
-    const std::uint64_t blocks = std::uint64_t(blocks_per_multiprocessor(
+    const std::uint64_t blocks = std::uint64_t(machine::blocks_per_multiprocessor(
         gpu, *kernel.code(), std::uint64_t(block.x) * block.y * block.z, config->dynamicSmemBytes));
     const std::uint64_t group = machine::kMostBlocksOfCluster;
     *clusters = int(std::uint64_t(machine::multiprocessors_of(gpu)) / group * (group * blocks / size));

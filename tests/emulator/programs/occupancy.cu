@@ -9,6 +9,8 @@ __global__ void kernel(int *out) {
   out[threadIdx.x] = data[threadIdx.x];
 }
 
+__global__ void without_shared_memory(unsigned *out) { out[threadIdx.x] = threadIdx.x * 3; }
+
 int blocks(int threads, size_t shared_bytes) {
   int count = -1;
   CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&count, kernel, threads, shared_bytes));
@@ -34,4 +36,12 @@ int main() {
   size_t available = 0;
   CUDA(cudaOccupancyAvailableDynamicSMemPerBlock(&available, kernel, 2, 128));
   CHECK(blocks(128, available) == 2);
+
+  // Where a block reserves no shared memory either, it takes none at all.
+  unsigned *out = nullptr, last = 0;
+  CUDA(cudaMalloc(&out, 32 * sizeof(unsigned)));
+  without_shared_memory<<<1, 32>>>(out);
+  CUDA(cudaMemcpy(&last, out + 31, sizeof last, cudaMemcpyDeviceToHost));
+  CHECK(last == 93);
+  CUDA(cudaFree(out));
 }

@@ -1,8 +1,8 @@
-#include "runtime/occupancy.h"
+#include "machine/occupancy.h"
 
 #include <algorithm>
 
-namespace ladder::runtime {
+namespace ladder::machine {
 
 namespace {
 
@@ -13,14 +13,14 @@ std::uint64_t round_up(std::uint64_t value, std::uint64_t step) { return (value 
 
 } // namespace
 
-int registers_per_thread(const machine::VirtualGpu &gpu) {
+int registers_per_thread(const VirtualGpu &gpu) {
   const int most = int(gpu.registers_per_multiprocessor) / gpu.max_threads_per_multiprocessor;
   return most / kRegisterGranularity * kRegisterGranularity;
 }
 
-int blocks_per_multiprocessor(const machine::VirtualGpu &gpu, const machine::Code &code,
-                              std::uint64_t threads, std::uint64_t dynamic_shared_bytes) {
-  if (threads == 0 || threads > std::uint64_t(machine::kMaxThreadsPerBlock))
+int blocks_per_multiprocessor(const VirtualGpu &gpu, const Code &code, std::uint64_t threads,
+                              std::uint64_t dynamic_shared_bytes) {
+  if (threads == 0 || threads > std::uint64_t(kMaxThreadsPerBlock))
     return 0;
   if (dynamic_shared_bytes > gpu.shared_bytes_per_block_opt_in)
     return 0;
@@ -38,8 +38,7 @@ int blocks_per_multiprocessor(const machine::VirtualGpu &gpu, const machine::Cod
   return int(blocks);
 }
 
-std::uint64_t available_dynamic_shared(const machine::VirtualGpu &gpu, const machine::Code &code,
-                                       int blocks) {
+std::uint64_t available_dynamic_shared(const VirtualGpu &gpu, const Code &code, int blocks) {
   if (blocks <= 0)
     return 0;
   const std::uint64_t share =
@@ -51,4 +50,4 @@ std::uint64_t available_dynamic_shared(const machine::VirtualGpu &gpu, const mac
   return share <= taken ? 0 : std::min(share - taken, most);
 }
 
-} // namespace ladder::runtime
+} // namespace ladder::machine
