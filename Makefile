@@ -2,6 +2,7 @@
 #   make compare   builds every rung, runs it, checks it and prints the table
 #   make test      tests of the emulator, the harness and the rungs; pytest also those of rungs that others continue
 #   make lint      ruff, mypy, clang-format
+#   make hooks     git runs make lint before each commit, and checks its message
 #   make lab       the lessons in JupyterLab
 #   make lessons   runs the lessons and keeps their outputs
 #   make slides    build/slides/: the lessons, with their outputs, to show to a room
@@ -36,7 +37,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || echo 2)
 # Tests wait for builds that others need, too, and for limits of time: one more worker than there are cores.
 WORKERS ?= $(shell expr $(CMAKE_BUILD_PARALLEL_LEVEL) + 1)
 .DELETE_ON_ERROR:
-.PHONY: compare test lint format install lab lessons slides site nbgrader wheel wheelhouse clean
+.PHONY: compare test lint format hooks install lab lessons slides site nbgrader wheel wheelhouse clean
 
 compare: $(VENV)/.installed
 	@$(BIN)/ladder compare
@@ -55,6 +56,10 @@ lint: $(VENV)/.installed $(VENV)/.dev
 format: $(VENV)/.dev
 	@$(BIN)/ruff check --fix-only -q . ; $(BIN)/ruff format -q .
 	@git ls-files '*.h' '*.hpp' '*.cpp' '*.cu' '*.cuh' | xargs -r $(BIN)/clang-format -i
+
+hooks: $(VENV)/.installed $(VENV)/.dev
+	@$(PIP) install -q pre-commit
+	@$(BIN)/pre-commit install
 
 install: $(VENV)/.installed $(VENV)/.dev
 
