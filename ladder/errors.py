@@ -57,3 +57,7 @@ class UnspecifiedOutput(ExecutionError):
 
 class ProfilerError(LadderError):
     """Nsight Compute is missing, or cannot read the counters here."""
+
+
+class EarlierName(FutureWarning):
+    """A rung is named that is part of another rung today. The other rung is used."""

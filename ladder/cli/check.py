@@ -41,18 +41,19 @@ def add(commands: Any) -> None:
 def _run(options: argparse.Namespace) -> int:
     from ladder.evaluation import checked_stage, stage_remarks
     from ladder.render import findings_lines, remark_lines
-    from ladder.stages import discover
+    from ladder.stages import discover, name_today
 
     require_emulator(options, "sees every access")
     ladder = discover()
     for name in options.stages:
         _require_stage(name, ladder)
-    names = options.stages or [stage.name for stage in ladder]
+    named = [name_today(name, ladder.names) for name in options.stages]
+    names = named or [stage.name for stage in ladder]
     problems = None
     if is_problem_given(options):
         operation = operation_of_stages(options.stages)
         problems = [read_problem(options, operation)]
-        names = options.stages or [stage.name for stage in ladder.computing(operation.name)]
+        names = named or [stage.name for stage in ladder.computing(operation.name)]
     rows: list[dict[str, Any]] = []
     refused: list[LadderError] = []
     failed: list[str] = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,12 +18,15 @@ from ladder.cli.command_line import command_line
 from ladder.common import files
 from ladder.common.closing import drop_output, run_until_closed
 from ladder.common.terminal import errors, prepare_streams, show_error
-from ladder.errors import LadderError
+from ladder.errors import EarlierName, LadderError
+
+_FORMATTED = warnings.formatwarning
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code."""
     prepare_streams()
+    warnings.formatwarning = _formatted
     words = list(sys.argv[1:] if arguments is None else arguments)
     program_arguments: list[str] = []
     if words[:1] in (["emulate"], ["debug"]) and "--" in words:
@@ -48,6 +52,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             drop_output()
             show_error(LadderError(f"cannot write the output: {error.strerror or error}"))
         return 2
+
+
+def _formatted(
+    message: Warning | str, category: type[Warning], file: str, line: int, text: str | None = None
+) -> str:
+    """The text of a warning; one about a rung's name does without the line of Python that raised it."""
+    if issubclass(category, EarlierName):
+        return f"warning: {message}\n"
+    return _FORMATTED(message, category, file, line, text)
 
 
 def _joined(words: Sequence[str]) -> list[str]:

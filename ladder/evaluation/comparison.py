@@ -31,7 +31,7 @@ from ladder.operations import (
     memory,
     operation_of,
 )
-from ladder.stages import OptionValue, Stage, discover
+from ladder.stages import OptionValue, Stage, discover, name_today
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -195,7 +195,7 @@ def run_comparison(
     problem = chosen.default_problem(operation) if problem is None else problem
     result = Comparison(operation)
     jobs: dict[str, _Job] = {}
-    for name in everything if stages is None else stages:
+    for name in everything if stages is None else [name_today(name, ladder.names) for name in stages]:
         try:
             jobs[name] = _job(ladder[name], problem, chosen, arch, options or {})
         except UnsupportedProblem as error:

@@ -15,7 +15,7 @@ from ladder.errors import InvalidProblem, StageError
 from ladder.exercises.definition import BLOCK_BARRIERS, Case, Edit, Exercise, Gap, Run, Share
 from ladder.exercises.table import ExerciseError, Table, read_table
 from ladder.operations import Operation, get_operation
-from ladder.stages import Ladder, discover, exercises_root
+from ladder.stages import Ladder, discover, exercises_root, name_today
 
 
 def exercises() -> tuple[Exercise, ...]:
@@ -74,6 +74,8 @@ def read_exercise(folder: Path, ladder: Ladder | None = None) -> Exercise:
     rung = table.text("rung", "") or None
     if rung in ladder.aside:
         raise ExerciseError(f"{path}: there is no rung {rung}")
+    if rung:
+        rung = name_today(rung, ladder.names)
     main_file = "kernel.cu" if rung else "program.cu"
     exercise = Exercise(
         name=folder.name,

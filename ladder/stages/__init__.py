@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         root,
     )
     from ladder.stages.reading import read_stage
-    from ladder.stages.renamed import RENAMED, SPLIT, of_today
+    from ladder.stages.renamed import FOLD, FOLDED, GONE, name_today, of_today
     from ladder.stages.stage import (
         ARCHITECTURES,
         DEFAULT_ARCH,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ladder.common import files
@@ -25,6 +25,7 @@ from ladder.stages.places import (
     root,
 )
 from ladder.stages.reading import read_stage
+from ladder.stages.renamed import name_today
 from ladder.stages.stage import OptionValue, Stage, parse_options
 
 
@@ -41,12 +42,20 @@ class Ladder:
     def __iter__(self) -> Iterator[Stage]:
         return iter(self.stages)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """All names: of rungs, broken folders and exercises."""
+        return frozenset((*(stage.name for stage in self.stages), *self.broken, *self.aside))
+
     def computing(self, operation: str) -> tuple[Stage, ...]:
         """The rungs of one operation, lowest first."""
         return tuple(stage for stage in self.stages if stage.computes == operation)
 
     def __getitem__(self, name: str) -> Stage:
-        """The rung of that name. Raises its :class:`StageError` if it is broken, and one if there is none."""
+        """The rung of that name, or the rung that one of that earlier name is part of, with a warning. Raises
+        its :class:`StageError` if it is broken, and one if there is none.
+        """
+        name = name_today(name, self.names)
         for stage in self.stages:
             if stage.name == name:
                 return stage
@@ -95,6 +104,7 @@ def discover() -> Ladder:
             broken[folder.name if folder.name not in stages else str(folder)] = error
     if own is not None and not is_users(own):
         broken[str(own)] = of_somebody_else(own)
+    stages = {name: _above_todays(stage, {*stages, *broken}) for name, stage in stages.items()}
     misplaced = {}
     for stage in stages.values():
         try:
@@ -104,6 +114,11 @@ def discover() -> Ladder:
     broken.update(misplaced)
     sound = {name: stage for name, stage in stages.items() if name not in broken}
     return Ladder(_lowest_first(sound), broken, _exercises(sound))
+
+
+def _above_todays(stage: Stage, known: Container[str]) -> Stage:
+    """The stage with today's name of the rung before it."""
+    return replace(stage, before=name_today(stage.before, known)) if stage.before else stage
 
 
 def _exercises(stages: Mapping[str, Stage]) -> dict[str, Stage | StageError]:

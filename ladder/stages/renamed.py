@@ -1,15 +1,27 @@
-"""What was measured before the rungs were split, under the names of today."""
+"""Names that rungs had earlier: aliases of today's rungs, and what was measured under earlier names."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Collection, Container, Mapping
+from functools import cache
 from typing import TYPE_CHECKING
+
+from ladder.errors import EarlierName
 
 if TYPE_CHECKING:
     import pandas as pd
 
+#: The day on which rungs became part of another one, and the version that no longer accepts their names.
+FOLD, FOLDED_UNTIL = "2026-11-28", "0.4"
+#: Those rungs, by name, and the rung that each is part of.
+FOLDED: dict[str, str] = {}
+#: Those of them whose kernel no rung has any more. The kernels of the others are those of the rung today.
+GONE: frozenset[str] = frozenset()
+
 #: Rows of earlier days bear the names that the rungs had then.
 SPLIT = "2026-11-23"
-#: The rungs that have the code, and the tile sizes, of what was measured under another name.
+#: The rungs that had the code, and the tile sizes, of what was measured under another name.
 RENAMED = {
     "v6_lean": "v6e_parts",
     "v7_wgmma": "v7b_large_tiles",
@@ -20,7 +32,7 @@ RENAMED = {
     "b4_wgmma": "b4g_wide_adds",
     "h3b_gradients": "h3f_large_blocks",
 }
-#: The rungs of the same name whose kernel is another one today.
+#: The rungs of the same name whose kernel became another one then.
 CHANGED = frozenset({"v2_warp_mma", "v3_swizzle", "v3_swizzle_for_128"})
 
 
@@ -29,6 +41,34 @@ def of_today(rows: pd.DataFrame, column: str) -> pd.DataFrame:
 
     ``column`` has the names, ``date`` the day on which a row was measured (YYYY-MM-DD).
     """
-    before = rows["date"] < SPLIT
-    kept = rows[~(before & rows[column].isin(CHANGED))]
-    return kept.assign(**{column: kept[column].where(~before, kept[column].replace(RENAMED))})
+    kernels = {name: today for name, today in FOLDED.items() if name not in GONE}
+    rows = _renamed(rows, column, SPLIT, RENAMED, CHANGED)
+    return _renamed(rows, column, FOLD, kernels, GONE | set(kernels.values()))
+
+
+def _renamed(
+    rows: pd.DataFrame, column: str, day: str, names: Mapping[str, str], gone: Collection[str]
+) -> pd.DataFrame:
+    """The rows; those from before ``day`` under the names that the rungs got then, and without ``gone``."""
+    before = rows["date"] < day
+    kept = rows[~(before & rows[column].isin(gone))]
+    return kept.assign(**{column: kept[column].where(~before, kept[column].replace(names))})
+
+
+def name_today(name: str, known: Container[str]) -> str:
+    """The name of the rung that ``name`` is part of today, with one warning per process; ``name`` itself if
+    it is in ``known`` or was never folded.
+    """
+    if name in known or name not in FOLDED:
+        return name
+    _warn(name, FOLDED[name])
+    return FOLDED[name]
+
+
+@cache
+def _warn(name: str, today: str) -> None:
+    warnings.warn(
+        f"{name} is part of {today} today, which is used instead; {name} works until version {FOLDED_UNTIL}",
+        EarlierName,
+        stacklevel=2,
+    )

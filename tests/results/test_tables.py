@@ -50,14 +50,14 @@ def test_the_table_of_what_bounds_a_rung(tmp_path: Path, monkeypatch: pytest.Mon
     from tables_of import counts, data
 
     from ladder import nsight
-    from ladder.stages import SPLIT
+    from ladder.stages import FOLD
 
     def launch(stage: str, n: int, d: int, shared: float, wait: str) -> dict[str, object]:
         counts = dict.fromkeys(nsight.metric_names(), 0.0)
         counts["l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"] = 400
         counts["l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"] = 300
         shares = {nsight.BOUNDS["shared"]: shared, nsight.STALLS[wait]: 2.0, nsight.STALLS["selected"]: 9.0}
-        return {"stage": stage, "date": SPLIT, "N": n, "M": n, "d": d, **counts, **shares}
+        return {"stage": stage, "date": FOLD, "N": n, "M": n, "d": d, **counts, **shares}
 
     launches = [
         launch("v1_minimal", 1024, 64, 98.9, "short_scoreboard"),
