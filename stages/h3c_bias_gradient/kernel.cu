@@ -1,8 +1,8 @@
 // h3c_bias_gradient: h3b_gradients with the relative attention bias and its gradient.
 //
-// The bias is added to the logits, so dS is its gradient. dS is in registers, in fp32. With a bias per head
-// it is stored from there. With a bias that heads share it is added atomically. In both cases the gradient is
-// cleared first, for the pairs that the mask hides.
+// The bias is added to the logits, so dS is its gradient, in fp32 registers. With a bias per head each column of
+// the gradient belongs to one block, which stores all of its rows: dS, and zeros where the mask hides the pair.
+// With a bias that heads share, the gradient is cleared first, and dS is added atomically.
 
 #include "ladder/dispatch.h"
 #include "ladder/hstu_gradients.h"
@@ -46,16 +46,35 @@ template <typename A, bool kIntervals> struct SeeingTiles;
 template <typename T, int d, typename A, bool kIntervals> struct KeyGradients;
 template <int d, typename A> struct DqPart;
 
+/// Clears rows `first` to `end` - 1 of the columns of the key tile at `key`. Called by the whole block.
+template <typename A>
+__device__ inline void clear_rows(const WideMatrix<float> &d_rab, int first, int end, int key) {
+  constexpr int quads = A::keys / 4, step = A::warps * 32 / quads;
+  const int col = key + threadIdx.x % quads * 4;
+  for (int row = first + threadIdx.x / quads; row < end && col < d_rab.stride; row += step)
+    *reinterpret_cast<float4 *>(d_rab.at(row, col)) = {};
+}
+
 template <typename T, int d, typename A, bool kIntervals>
 __global__ void __launch_bounds__(A::warps * 32)
     differentiate(const __grid_constant__ HstuBackwardProblem problem, float *dq_sums) {
   using block = group<A::warps>;
   const SequenceGradients<T, d, ladder::BlockOfKeys> sequence(problem);
   const int block_key = sequence.where().z * A::keys;
-  if (block_key >= sequence.k_len)
+  // Unless heads share the bias, the block stores its columns of the gradient: 0 in rows without a query.
+  const bool owns_d_rab = A::bias && sequence.owns_d_rab();
+  const int rab_rows = problem.forward.max_k_len;
+  if (owns_d_rab)
+    clear_rows<A>(sequence.d_rab(), sequence.k_len, rab_rows, block_key);
+  if (block_key >= sequence.k_len) {
+    if (owns_d_rab)
+      clear_rows<A>(sequence.d_rab(), 0, sequence.k_len, block_key);
     return;
+  }
   const auto mask = sequence.template mask<kIntervals>();
   const int shift = sequence.shift(), last = sequence.q_len - 1;
+  if (owns_d_rab)
+    clear_rows<A>(sequence.d_rab(), 0, shift, block_key);
 
   extern __shared__ __align__(128) unsigned char bytes[];
   auto &smem = *reinterpret_cast<typename A::Shared *>(bytes);
@@ -69,16 +88,24 @@ __global__ void __launch_bounds__(A::warps * 32)
     async_commit();
   };
   const SeeingTiles<A, kIntervals> seeing{mask, shift, last, block_key};
+  // The last tile up to `tile` that sees a key. The rows of the tiles skipped on the way become 0.
+  const auto next_tile = [&](int tile) {
+    const int next = seeing.up_to(tile);
+    if (owns_d_rab)
+      clear_rows<A>(sequence.d_rab(), (next + 1) * A::queries + shift,
+                    min(last + 1, (tile + 1) * A::queries) + shift, block_key);
+    return next;
+  };
   KeyGradients<T, d, A, kIntervals> gradients{mask, shift, last, block_key};
   const DqPart<d, A> dq_part;
 
   block::load_async(smem.k, sequence.k(), block_key);
   block::load_async(smem.v, sequence.v(), block_key);
-  int tile = seeing.up_to(last / A::queries), before = -1;
+  int tile = next_tile(last / A::queries), before = -1;
   load_tile(0, tile);
   // The dQ of a tile is computed with the next tile, so that one barrier serves both.
   for (int now = 0; tile >= 0 || before >= 0; now = 1 - now) {
-    const int next = seeing.up_to(tile - 1);
+    const int next = next_tile(tile - 1);
     block::async_wait();
     load_tile(1 - now, next);
 #pragma unroll 1
@@ -140,6 +167,10 @@ template <typename T, int d, typename A, bool kIntervals> struct KeyGradients {
     if (first > last || !(kIntervals || seen.any_in(block_key + key, A::rows))) {
       zero(ds_16); // the other warps read it for dQ
       store(ds, ds_16);
+      if (A::bias && sequence.owns_d_rab()) {
+        zero(dp);
+        store(sequence.d_rab(), transposed(dp), first + shift, block_key + key);
+      }
       return;
     }
 
@@ -227,7 +258,7 @@ __global__ void __launch_bounds__(A::warps * 32)
   store(sequence.dq(), out, tile * A::queries + mine.row, mine.col);
 }
 
-/// Clears the gradient of the bias.
+/// The gradient of a bias that heads share is a sum, which starts from 0.
 __global__ void clear_d_rab(float4 *d_rab, int64_t quads) {
   const int64_t step = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < quads; i += step)
@@ -243,8 +274,8 @@ void launch_head_dim(const HstuBackwardProblem &problem, cudaStream_t stream) {
   const ladder::Workspace<float> dq_sums(sums, stream, "h3c_bias_gradient: workspace");
   ladder::check(cudaMemsetAsync(dq_sums.data(), 0, sums * sizeof(float), stream),
                 "h3c_bias_gradient: workspace");
-  if (problem.d_rab) {
-    const int64_t quads = int64_t(p.batch) * p.rab_heads * p.max_k_len * p.rab_stride / 4;
+  if (problem.d_rab && p.rab_heads == 1) {
+    const int64_t quads = int64_t(p.batch) * p.max_k_len * p.rab_stride / 4;
     clear_d_rab<<<unsigned(min((quads + 255) / 256, int64_t(4096))), 256, 0, stream>>>(
         reinterpret_cast<float4 *>(problem.d_rab), quads);
     ladder::check(cudaGetLastError(), "h3c_bias_gradient: launch");

@@ -1,4 +1,4 @@
-"""h3e's claims: at d = 128 fewer fragments for the same products; elsewhere h3d's counts."""
+"""h3e's claims: at d = 128 fewer fragments for the same products; elsewhere h3c's counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RunStage = Callable[..., Evaluation]
 def test_fragments(run_stage: RunStage, d: int, before: int, now: int) -> None:
     """What warps load for 64 queries and 128 keys, in KB."""
     problem = HstuBackwardProblem(1, d, (64,), (128,), window=(-1, -1), dtype="f16")
-    rows = [run_stage(stage, problem).row for stage in ("h3d_written_once", "h3e_pairs")]
+    rows = [run_stage(stage, problem).row for stage in ("h3c_bias_gradient", "h3e_pairs")]
     assert [row["ldmatrix_instructions"] * 512 // 1024 for row in rows] == [before, now]
     assert rows[0]["mma_instructions"] == rows[1]["mma_instructions"]
     assert rows[1]["conflicts"] == 0
