@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 #: The day on which rungs became part of another one, and the version that no longer accepts their names.
 FOLD, FOLDED_UNTIL = "2026-11-28", "0.4"
 #: Those rungs, by name, and the rung that each is part of.
-FOLDED: dict[str, str] = {}
+FOLDED: dict[str, str] = {
+    "h3d_written_once": "h3c_bias_gradient",
+}
 #: Those of them whose kernel no rung has any more. The kernels of the others are those of the rung today.
 GONE: frozenset[str] = frozenset()
 

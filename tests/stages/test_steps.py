@@ -62,7 +62,10 @@ LONGER = {
         180,
         "HSTU attention's gradients instead of attention's: jagged batches, masks and silu's slope",
     ),
-    "h3c_bias_gradient": (80, "the bias arrives: the library's matrices with a stride of their own"),
+    "h3c_bias_gradient": (
+        110,
+        "the bias arrives: the library's matrices with a stride of their own, and zeros where the mask hides",
+    ),
     "h3g_same_bits": (75, "two kinds of turns: at dQ, and at the gradient of a bias that heads share"),
     "h4_arrangement": (65, "a kernel with both arrangements, of which the launch chooses one"),
     "h6_wgmma": (277, "HSTU attention instead of attention: jagged batches, silu, and the masks of h2_masks"),
