@@ -1,6 +1,7 @@
 # Each target works on a fresh machine by itself; what is already done is not repeated.
 #   make compare   builds every rung, runs it, checks it and prints the table
 #   make test      tests of the emulator, the harness and the rungs; pytest also those of rungs that others continue
+#   make check     lint, import rules and the tests nearest to what has changed since main: two minutes
 #   make lint      ruff, mypy, clang-format
 #   make hooks     git runs make lint before each commit, and checks its message
 #   make lab       the lessons in JupyterLab
@@ -34,10 +35,8 @@ export PIP_NO_INDEX := 1
 export PIP_FIND_LINKS := $(abspath $(WHEELHOUSE))
 endif
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || echo 2)
-# Tests wait for builds that others need, too, and for limits of time: one more worker than there are cores.
-WORKERS ?= $(shell expr $(CMAKE_BUILD_PARALLEL_LEVEL) + 1)
 .DELETE_ON_ERROR:
-.PHONY: compare test lint format hooks install lab lessons slides site nbgrader wheel wheelhouse clean
+.PHONY: compare test check lint format hooks install lab lessons slides site nbgrader wheel wheelhouse clean
 
 compare: $(VENV)/.installed
 	@$(BIN)/ladder compare
@@ -45,7 +44,11 @@ compare: $(VENV)/.installed
 # First the rungs of which all kernels are needed: built later, each would already have been built for single problems.
 test: $(VENV)/.installed $(VENV)/.dev
 	@$(BIN)/python tests/common/continued.py
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --durations=30 --durations-min=5 -m 'not full and not continued'
+	@$(BIN)/python -m pytest -q --durations=30 --durations-min=5 -m 'not full and not continued'
+
+# BASE=COMMIT compares with another commit than the one at which the branch left main.
+check: $(VENV)/.installed $(VENV)/.dev
+	@$(BIN)/python tools/check.py $(if $(BASE),--base $(BASE))
 
 lint: $(VENV)/.installed $(VENV)/.dev
 	@$(BIN)/ruff check .

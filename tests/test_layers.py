@@ -8,6 +8,7 @@ import graphlib
 import importlib
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -51,6 +52,7 @@ def imports(path: Path, modules: set[str]) -> Iterator[str]:
                 yield whole if whole in modules else str(node.module)
 
 
+@cache
 def python_graph() -> dict[str, set[str]]:
     paths = {module_of(path): path for path in PACKAGE.rglob("*.py")}
     return {name: set(imports(path, set(paths))) - {name} for name, path in paths.items()}
