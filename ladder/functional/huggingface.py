@@ -10,8 +10,9 @@ The interfaces are ``transformers.AttentionInterface`` and ``transformers.Attent
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial, wraps
 from typing import Any
 
 import torch
@@ -40,7 +41,8 @@ def register_attention(
 
     Sliding windows, softcap and sinks are computed, in f16 and bf16 and the head dims of their rungs. A model
     that asks for what no rung computes raises :class:`UnsupportedProblem` when it is called: padding,
-    dropout. Raises :class:`LadderError` without transformers.
+    dropout. A model that computes attention without transformers' interface raises it when it is made, as
+    with "sdpa". Raises :class:`LadderError` without transformers.
     """
     if importlib.util.find_spec("transformers") is None:
         raise LadderError("transformers is not installed", "pip install 'flash-ladder[transformers]'")
@@ -49,6 +51,56 @@ def register_attention(
     choices = {"stage": stage, "arch": arch, "backward": backward, "deterministic": deterministic}
     AttentionInterface.register(name, partial(_forward, choices))
     AttentionMaskInterface.register(name, _mask)
+    _names.add(name)
+    _refuse_models_without_interface()
+
+
+#: The names under which the ladder's attention is registered.
+_names: set[str] = set()
+
+
+@cache
+def _refuse_models_without_interface() -> None:
+    """Makes every model whose attention has one of our names check its class. transformers' own checks, which
+    know only its own names, have no hook for others.
+    """
+    from transformers import PreTrainedModel
+
+    check = PreTrainedModel.get_correct_attn_implementation
+
+    @wraps(check)
+    def checked(self: Any, requested: str | None, *arguments: Any, **named: Any) -> str:
+        if requested in _names:
+            _require_interface(type(self))
+        found: str = check(self, requested, *arguments, **named)
+        return found
+
+    PreTrainedModel.get_correct_attn_implementation = checked
+
+
+def _require_interface(model: Any) -> None:
+    """Raises :class:`UnsupportedProblem` unless attention in this class of models calls what is registered
+    and computes the causal mask where :func:`_mask` returns None, as with "sdpa" and "flash_attention_2".
+    """
+    takes_none = model._supports_sdpa or model._supports_flash_attn
+    if not (takes_none and model._can_set_attn_implementation()):
+        raise UnsupportedProblem(
+            f"{model.__name__} does not compute its attention through transformers' attention interface",
+            'attn_implementation="eager" works for this model.',
+        )
+
+
+@cache
+def _require_interface_of(config: type) -> None:
+    """:func:`_require_interface` for the models of a configuration: they may have been made with another
+    attention.
+    """
+    from transformers import PreTrainedModel
+
+    module = sys.modules.get(config.__module__.replace(".configuration_", ".modeling_"))
+    for model in vars(module).values() if module else ():
+        if isinstance(model, type) and issubclass(model, PreTrainedModel) and model.config_class is config:
+            _require_interface(model)
 
 
 def _mask(**arguments: Any) -> Tensor | None:
@@ -57,6 +109,8 @@ def _mask(**arguments: Any) -> Tensor | None:
     """
     from transformers.masking_utils import sdpa_mask
 
+    if not torch.compiler.is_compiling():
+        _require_interface_of(type(arguments["config"]))
     mask: Tensor | None = sdpa_mask(**arguments)
     window = arguments.get("local_size")
     if mask is None or window is None:

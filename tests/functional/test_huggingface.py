@@ -128,6 +128,33 @@ def test_what_no_rung_computes_is_refused_by_name(
         use(made(kind, "ladder", **changed))
 
 
+#: Models whose attention is their own: Falcon and GPTNeo look its name up, the others build on its mask.
+OWN_ATTENTION = {
+    "Bloom": {},
+    "Falcon": {},
+    "GPTNeo": {"num_layers": 2, "attention_types": [[["global"], 2]]},
+    "GPTNeoXJapanese": {},
+    "MegatronBert": {},
+    "XGLM": {"d_model": 64, "num_layers": 2, "attention_heads": 2},
+}
+
+
+@pytest.mark.parametrize(("kind", "changed"), OWN_ATTENTION.items())
+def test_a_model_with_its_own_attention_is_refused_when_it_is_made(
+    kind: str, changed: dict[str, Any]
+) -> None:
+    config = getattr(transformers, f"{kind}Config")(**{"hidden_size": 64, "num_hidden_layers": 1, **changed})
+    with pytest.raises(UnsupportedProblem, match=rf"{kind}\w+ does not compute its attention through"):
+        transformers.AutoModelForCausalLM.from_config(config, attn_implementation="ladder")
+
+
+def test_a_model_with_its_own_attention_is_refused_when_it_gets_the_name_later() -> None:
+    model = transformers.BloomForCausalLM(transformers.BloomConfig(**{**SIZES, "n_layer": 1, "n_head": 2}))
+    model.config._attn_implementation = "ladder"
+    with torch.no_grad(), pytest.raises(UnsupportedProblem, match="Bloom"):
+        model(TOKENS)
+
+
 def test_a_stage_can_be_chosen() -> None:
     ladder.register_attention("ladder-v2", stage="v2_warp_mma")
     with torch.no_grad(), pytest.raises(UnsupportedProblem, match="v2_warp_mma takes f16"):
