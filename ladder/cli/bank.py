@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
         commands,
         "bank",
         _run,
-        "count the bank conflicts of an access that you write down, or place a tile of wgmma or TMA",
+        "count the conflicts of an access, or place a tile of wgmma or TMA",
     )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EXAMPLES

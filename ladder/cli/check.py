@@ -31,7 +31,7 @@ def add(commands: Any) -> None:
         commands,
         "check",
         _run,
-        "run stages under the sanitizer: races, memory and barrier faults, by line",
+        "find races, memory and barrier faults, by line",
     )
     parser.add_argument("stages", nargs="*", metavar="STAGE", help="default: all")
     add_problem_options(parser)

@@ -23,7 +23,7 @@ _BY = ("wavefronts", "instructions", "conflicts", "sectors")
 
 def add(commands: Any) -> None:
     """Adds ``class`` and its own subcommands to the argparse subparsers ``commands``."""
-    text = "grade the exercises and rank the rungs of a class, one folder per student"
+    text = "grade exercises and rank rungs of a class, a folder per student"
     parser = commands.add_parser("class", help=text, description=text[0].upper() + text[1:] + ".")
     actions = parser.add_subparsers(title="what to do", metavar="ACTION", required=True)
     grade = add_command(actions, "grade", _grade, "grade exercises; write a CSV file and a page")

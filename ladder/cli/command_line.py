@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from ladder import project
 from ladder.cli import (
@@ -44,7 +45,18 @@ def command_line() -> argparse.ArgumentParser:
         epilog=f"More: {project.url()}",
     )
     parser.add_argument("--version", action="version", version=f"flash-ladder {project.version()}")
+    _add_commands(parser)
+    return parser
+
+
+def command_list() -> dict[str, str]:
+    """What each subcommand does, by its name, in the order of the help."""
+    commands = _add_commands(argparse.ArgumentParser())
+    return {name: parser.description or "" for name, parser in commands.choices.items()}
+
+
+def _add_commands(parser: argparse.ArgumentParser) -> Any:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in _COMMANDS:
         command.add(commands)
-    return parser
+    return commands

@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 
 def add(commands: Any) -> None:
     """Adds this subcommand to the argparse subparsers ``commands``."""
-    parser = add_command(commands, "compare", _run, "run the stages on one problem and print the table")
+    parser = add_command(
+        commands, "compare", _run, "run rungs on one problem: right or wrong, what each step saves"
+    )
     parser.add_argument("stages", nargs="*", metavar="STAGE", help="default: all")
     add_problem_options(parser)
     add_json_option(parser)
     add_operation_option(parser)
+    parser.add_argument("--details", action="store_true", help="show all counts, also of more than 3 rungs")
     parser.add_argument("--fresh", action="store_true", help="ignore cached rows and run everything again")
 
 
@@ -41,7 +44,7 @@ def _run(options: argparse.Namespace) -> int:
             fresh=options.fresh,
         )
         if options.json != "-" and result.rows:
-            print_comparison(result)
+            print_comparison(result, options.details)
         results.append(result)
     write_rows(options.json, [row for result in results for row in result.rows])
     for result in results:
@@ -53,8 +56,12 @@ def _say_of_comparison(result: Comparison, options: argparse.Namespace) -> None:
     """Reports why stages are missing from the table, and what to do about wrong ones."""
     from ladder.backends import get_backend
 
-    for name, skip in result.skipped.items():
-        errors.print(f"{name} is left out: {escape(skip.message)}", highlight=False, soft_wrap=True)
+    if options.stages or options.details:
+        for name, skip in result.skipped.items():
+            errors.print(f"{name} is left out: {escape(skip.message)}", highlight=False, soft_wrap=True)
+    elif result.skipped:
+        count = len(result.skipped)
+        errors.print(f"left out: {count} that do not take this problem; --details names them", style="dim")
     if result.cached:
         rows = "row was" if result.cached == 1 else "rows were"
         errors.print(f"{result.cached} {rows} computed before; --fresh computes again", style="dim")

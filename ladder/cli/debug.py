@@ -23,9 +23,7 @@ _PROGRAM_SUFFIXES = (".cu", ".cpp", ".cc", ".cxx")
 
 def add(commands: Any) -> None:
     """Adds this subcommand to the argparse subparsers ``commands``."""
-    parser = add_command(
-        commands, "debug", _run, "step through a rung or a program, forward and back: ladder debug v1_minimal"
-    )
+    parser = add_command(commands, "debug", _run, "step through a rung or a program, forward and back")
     parser.epilog = "At its prompt, help lists the commands. docs/debugger.md shows a session."
     parser.add_argument("target", metavar="STAGE|prog.cu", nargs="?")
     parser.add_argument(

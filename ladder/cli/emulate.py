@@ -23,7 +23,7 @@ def add(commands: Any) -> None:
         commands,
         "emulate",
         _run,
-        "build and run any CUDA program: ladder emulate prog.cu [-- arguments]",
+        "build, run and count any CUDA program: ladder emulate prog.cu",
     )
     parser.epilog = "Returns the program's exit code; 1 where that is 0 and one of its kernels faulted."
     parser.add_argument("sources", nargs="+", type=Path, metavar="prog.cu")

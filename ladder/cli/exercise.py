@@ -27,7 +27,7 @@ _LOOK_S = 0.5
 
 def add(commands: Any) -> None:
     """Adds ``exercise`` and its own subcommands to the argparse subparsers ``commands``."""
-    text = "kernels with a gap: list them, start one, check it, watch it, get a hint, begin anew"
+    text = "kernels with a gap: list, start, check, watch, hint, reset"
     exercise = commands.add_parser("exercise", help=text, description=text[0].upper() + text[1:] + ".")
     exercise.set_defaults(run=_list, folder=None)
     actions = exercise.add_subparsers(title="what to do; without an ACTION, list", metavar="ACTION")

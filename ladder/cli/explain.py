@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
         commands,
         "explain",
         _run,
-        "show a line's access to shared memory: lanes, banks, passes; of wgmma and TMA, where tiles lie",
+        "show a line's access to shared memory: lanes, banks, tiles",
     )
     parser.add_argument(
         "place", metavar="STAGE:LINE", help="of kernel.cu; STAGE:FILE:LINE of a helper's file"

@@ -42,12 +42,24 @@ def say_where_wrong(row: dict[str, Any], options: argparse.Namespace) -> None:
     )
 
 
-def print_comparison(comparison: Comparison) -> None:
-    from ladder.render import comparison_tables
+#: The most rungs of which a comparison shows all counts by default.
+_DETAILED = 3
+
+
+def print_comparison(comparison: Comparison, details: bool = False) -> None:
+    """All counts, of few rungs or with ``details``; of many rungs a line each."""
+    from ladder.render import STORY_NOTE, comparison_tables, story_table, verdict_line
     from ladder.stages import discover
 
-    for table in comparison_tables(comparison, discover(), console.width):
-        print_table(table)
+    if details or len(comparison.rows) <= _DETAILED:
+        for table in comparison_tables(comparison, discover(), console.width):
+            print_table(table)
+        return
+    console.print(verdict_line(comparison), style="bold", highlight=False, markup=False, soft_wrap=True)
+    table = story_table(comparison, discover())
+    print_table(table)
+    if any(column.header == "fewer" for column in table.columns):
+        console.print(f"{STORY_NOTE}.\n--details shows all counts.", style="dim", highlight=False)
 
 
 def write_rows(target: str | None, rows: Sequence[dict[str, Any]]) -> None:

@@ -39,11 +39,19 @@ def _add_own(group: Any) -> dict[str, list[str]]:
     return found
 
 
+def _letters() -> list[str]:
+    """The sizes of all operations that have one letter: B, H, N, M, d, ..."""
+    forms = [get_operation(name).size_text[0].split(",") for name in OPERATIONS]
+    return list(dict.fromkeys(letter for form in forms for letter in form if len(letter) == 1))
+
+
 def add_problem_options(parser: argparse.ArgumentParser) -> None:
     """Adds ``--problem`` and the single options of a problem."""
     group = parser.add_argument_group("problem")
     sizes = "; ".join(f"{get_operation(name).size_text[0]} of {name}" for name in OPERATIONS)
-    group.add_argument("--problem", metavar="SIZES", help=f"its sizes: {sizes}")
+    group.add_argument("--problem", metavar="SIZES", help=f"its sizes: {sizes}; --N 512 sets one")
+    for letter in _letters():
+        group.add_argument(f"--{letter}", dest=f"size_{letter}", help=argparse.SUPPRESS)
     _add_own(group)
     group.add_argument("--dtype", help="f32, f16 or bf16 (the first that a stage takes)")
     group.add_argument("--inputs", help="normal, or another kind that the operation knows: large, ...")
@@ -91,7 +99,8 @@ def by_operation(options: argparse.Namespace) -> dict[Operation, list[str]]:
 def is_problem_given(options: argparse.Namespace) -> bool:
     """Whether any option describes the problem."""
     names = {name for own in _add_own(_Nowhere()).values() for name in own}
-    return any(getattr(options, name) is not None for name in (*_COMMON, *names))
+    letters = [f"size_{letter}" for letter in _letters()]
+    return any(getattr(options, name) is not None for name in (*_COMMON, *letters, *names))
 
 
 class _Nowhere:
@@ -117,4 +126,19 @@ def problem_of(options: argparse.Namespace, operation: Operation, sizes: AnyProb
     if options.inputs is not None:
         fields["inputs"] = options.inputs
     size = options.problem if options.problem is not None else operation.size_of(sizes)
-    return operation.parse(size, **fields)
+    return operation.parse(_with_letters(size, options, operation), **fields)
+
+
+def _with_letters(size: str, options: argparse.Namespace, operation: Operation) -> str:
+    """The sizes, of which options such as ``--N`` replace some. Raises :class:`InvalidProblem`."""
+    form, words = operation.size_text[0].split(","), size.split(",")
+    for letter in _letters():
+        value = getattr(options, f"size_{letter}")
+        if value is None:
+            continue
+        if letter not in form:
+            hint = f"Its sizes are --problem {operation.size_text[0]}."
+            raise InvalidProblem(f"{operation.name} has no size {letter}", hint)
+        if len(words) == len(form):
+            words[form.index(letter)] = value
+    return ",".join(words)

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from ladder.cli.command_line import command_line
+from ladder.cli.command_line import command_line, command_list
 from ladder.common import files
 from ladder.common.closing import drop_output, run_until_closed
 from ladder.common.terminal import errors, prepare_streams, show_error
@@ -32,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[:1] in (["emulate"], ["debug"]) and "--" in words:
         split = words.index("--")
         words, program_arguments = words[:split], words[split + 1 :]
+    if not words:
+        return run_until_closed(_show_commands)
     options = command_line().parse_args(_joined(words))
     options.program_arguments = program_arguments
     try:
@@ -61,6 +63,14 @@ def _formatted(
     if issubclass(category, EarlierName):
         return f"warning: {message}\n"
     return _FORMATTED(message, category, file, line, text)
+
+
+def _show_commands() -> int:
+    """Lists the commands with a line each."""
+    for name, text in command_list().items():
+        print(f"  {name:<10}  {text}")
+    print("\nladder COMMAND --help lists a command's options. First: ladder compare")
+    return 0
 
 
 def _joined(words: Sequence[str]) -> list[str]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 def add(commands: Any) -> None:
     """Adds this subcommand to the argparse subparsers ``commands``."""
-    text = "write one page on a run: table, costly lines, pictures, findings, machine"
+    text = "write a page on a run: table, costly lines, pictures, findings"
     parser = add_command(commands, "report", _run, text)
     parser.add_argument("stages", nargs="*", metavar="STAGE", help="default: all")
     parser.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE", help="(report.html)")

@@ -22,7 +22,7 @@ def add(commands: Any) -> None:
         commands,
         "serve",
         _run,
-        "serve the live pages with a compiler: readers edit kernels, browsers run them",
+        "serve live pages with a compiler, whose kernels readers edit",
     )
     parser.epilog = "No TLS and no passwords: for a room, not for the internet. See docs/live.md."
     parser.add_argument(

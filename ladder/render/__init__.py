@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ladder.render.placement import placed_line_lines, placement_lines
     from ladder.render.profile import bounds_table, line_tables, most_stalled, note, profile_tables
     from ladder.render.report_page import Report, RungReport, report_document
+    from ladder.render.story import STORY_NOTE, story_table, verdict_line
     from ladder.render.tables import (
         comparison_table,
         comparison_tables,

@@ -15,7 +15,7 @@ from ladder.common.terminal import console, errors, print_table
 if TYPE_CHECKING:
     from ladder.emulator import ProgramResult
 
-DESCRIPTION = "run a PyTorch script for CUDA, extensions included: ladder torch script.py [arguments]"
+DESCRIPTION = "run a PyTorch script for CUDA, extensions included"
 EPILOG = (
     "Returns the script's exit code; 1 where that is 0 and one of its kernels faulted or has findings, or "
     "the check did not end."

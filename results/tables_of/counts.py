@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import math
+import os
 import re
+import subprocess
+import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import measure_other_kernels as other
 import pandas as pd
-from rich.console import Console
 from tables_of.data import H200, ROOT, markdown, measured_rows
 
 from ladder import nsight
-from ladder.evaluation import evaluate, run_comparison
+from ladder.evaluation import evaluate
 from ladder.lessons.recorded import UNITS
-from ladder.operations import DEFAULT_PROBLEM, Problem
-from ladder.render import comparison_tables, most_stalled
+from ladder.operations import Problem
+from ladder.render import most_stalled
 from ladder.stages import discover
 
 
@@ -123,19 +124,17 @@ def beside_the_algorithm(stage: str) -> str:
     return "```cpp\n" + "\n".join(lines) + "\n```\n"
 
 
+#: The rungs of README's sample.
+SAMPLE = ("v1_minimal", "v1b_fa2_loops", "v2_warp_mma", "v3_swizzle", "v3b_tiles", "v4_tk_tiles")
+
+
 def output() -> str:
-    """The output of ``ladder compare`` with three rungs on a machine without a GPU."""
-    console = Console(width=80, color_system=None, file=io.StringIO(), force_jupyter=False)
-    comparison = run_comparison(
-        DEFAULT_PROBLEM, ["v1_minimal", "v2_warp_mma", "v3_swizzle"], backend="emulator"
-    )
-    for table in comparison_tables(comparison, discover(), console.width):
-        console.print(table)
-    assert isinstance(console.file, io.StringIO)
-    lines = [line.rstrip() for line in console.file.getvalue().rstrip().splitlines()]
-    # The allowed error depends on the rounding of torch's own attention, which differs between CPUs.
-    kept = [line for line in lines if not line.startswith("   allowed")]
-    return "\n".join(["```", *kept, "```", ""])
+    """The output of ``ladder compare`` with six rungs, on a terminal of 80 columns without a GPU."""
+    command = [sys.executable, "-m", "ladder", "compare", *SAMPLE, "--backend", "emulator"]
+    environment = {**os.environ, "COLUMNS": "80", "LADDER_LANGUAGE": "en"}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    lines = [line.rstrip() for line in done.stdout.rstrip().splitlines()]
+    return "\n".join(["```", f"$ ladder compare {' '.join(SAMPLE)}", *lines, "```", ""])
 
 
 def first_stops() -> str:

@@ -129,6 +129,23 @@ def test_a_wrong_stage_is_exit_code_1(drop_stage, capsys):
     assert "|lse - ref|" in message and "ladder check wrong" in message
 
 
+def test_the_command_alone_lists_the_commands_with_a_line_each(capsys) -> None:
+    assert main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[0] == "compare" and len(lines) > 20
+    assert max(map(len, lines)) <= 80 and "--help" in lines[-1]
+
+
+def test_a_letter_sets_one_size(naive, capsys) -> None:
+    assert main(["compare", "naive", "--problem", "1,1,8,8,32", "--N", "16", "--d", "32", "--json", "-"]) == 0
+    [row] = json.loads(capsys.readouterr().out)
+    assert (row["N"], row["M"], row["d"]) == (16, 8, 32)
+    assert main(["compare", "naive", "--K", "16"]) == 2
+    assert "attention has no size K" in capsys.readouterr().err
+    assert main(["compare", "naive", "--N", "many"]) == 2
+    assert "is not five whole numbers" in capsys.readouterr().err
+
+
 def test_an_error_that_is_nan_is_said(drop_stage, naive, capsys):
     drop_stage("nan", drop_stage.kernel.replace("m + logf(l)", "0.f / (l - l)"))
     assert main(["compare", "naive", "nan", *SMALL, "--scale", "0.5"]) == 1

@@ -26,7 +26,7 @@ _RUNG = re.compile(r"[bdhrvx]\d+[a-z]?_\w+")
 def commands(page: Path) -> list[list[str]]:
     """The words of each command ``ladder ...``: lines of blocks up to a comment, and code in the text."""
     text = page.read_text(encoding="utf-8")
-    lines = re.findall(r"^(?: {4}(?:\$ )?)?(ladder [^#\n|]*?) *\\?(?: #.*)?$", text, re.MULTILINE)
+    lines = re.findall(r"^(?: {4})?(?:\$ )?(ladder [^#\n|]*?) *\\?(?: #.*)?$", text, re.MULTILINE)
     code = re.findall(r"`(ladder [^`]*)`", text)
     return [shlex.split(line.partition(" (")[0].partition(" -- ")[0]) for line in [*lines, *code]]
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from ladder.errors import LadderError
 from ladder.evaluation import Comparison, make_row
 from ladder.operations import Problem, get_operation
-from ladder.render import comparison_table, comparison_tables, stages_table
+from ladder.render import comparison_table, comparison_tables, stages_table, story_table, verdict_line
 from ladder.stages import Ladder, Stage, discover
 
 
@@ -77,7 +78,9 @@ def test_a_narrow_terminal_has_several_tables_and_no_number_cut() -> None:
     comparison = Comparison(get_operation("attention"), rows)
     assert [len(comparison_tables(comparison, Ladder((), {}), width)) for width in (200, 60, 1)] == [1, 2, 4]
     names = ("v1_minimal", "v2_warp_mma", "v3_swizzle", "v4_tk_tiles")
-    done = run(f"ladder compare {' '.join(names)} --problem 1,1,16,16,32 --backend emulator", COLUMNS="30")
+    done = run(
+        f"ladder compare --details {' '.join(names)} --problem 1,1,16,16,32 --backend emulator", COLUMNS="30"
+    )
     assert done.returncode == 0
     for name in names:
         assert name in done.stdout
@@ -99,6 +102,58 @@ def test_twelve_rungs_fit_a_terminal() -> None:
     assert 1 < len(tables) < 12 and all(name in shown for name in names)
     assert max(map(len, shown.splitlines())) <= 80 and "\N{HORIZONTAL ELLIPSIS}" not in shown
     assert shown.count("17,432,576") == 12
+
+
+def story_of(comparison: Comparison, ladder: Ladder) -> list[str]:
+    console = Console(width=80, color_system=None)
+    with console.capture() as capture:
+        console.print(story_table(comparison, ladder))
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def test_a_story_has_a_line_per_rung_and_fits_80_columns() -> None:
+    problem = Problem(1, 2, 256, 256, 64, dtype="f16")
+    counts = {
+        "wavefronts_ld": 17_432_576,
+        "wavefronts_st": 526_336,
+        "wavefronts_gmma": 0,
+        "conflicts": 16_887_808,
+    }
+    first = make_row("v1", "emulator", "sm_80", problem) | counts | {"passed": True, "mma_instructions": 9216}
+    fewer = counts | {"wavefronts_ld": 147_456, "wavefronts_st": 4_608, "conflicts": 0}
+    second = make_row("v2", "emulator", "sm_90a", problem) | fewer | {"wgmma_instructions": 1344}
+    last = second | {"stage": "v9b_three_consumers", "wavefronts_gmma": None}
+    comparison = Comparison(get_operation("attention"), [first, second | {"passed": False}, last])
+    ladder = Ladder((stage("v1", None), stage("v2", "v1"), stage("v9b_three_consumers", "v2")), {})
+    _, head, _, *rows = story_of(comparison, ladder)
+    assert head.split() == ["rung", "right", "wavefronts", "fewer", "conflicts", "products"]
+    assert rows[0].split() == ["v1", "yes", "17,958,912", "16,887,808", "9,216", "mma"]
+    assert rows[1].split() == ["v2", "NO", "152,064", "118x", "0", "1,344", "wgmma"]
+    assert rows[2].split()[2:] == ["0", "1,344", "wgmma"]  # a count that is not known has no sum
+    assert max(map(len, [head, *rows])) <= 80
+
+
+def test_the_verdict_names_what_is_wrong_and_what_has_no_result() -> None:
+    problem = Problem(1, 1, 8, 8, 32, dtype="f32")
+    rows = [make_row(name, "emulator", "sm_80", problem) | {"passed": name != "b"} for name in "abc"]
+    comparison = Comparison(get_operation("attention"), rows)
+    assert verdict_line(comparison) == "2 of 3 right; wrong: b"
+    comparison.failed["d"] = LadderError("does not compile")
+    assert verdict_line(comparison) == "2 of 4 right; wrong: b; no result: d"
+    comparison.failed["b"] = LadderError("endless")
+    assert verdict_line(comparison) == "2 of 4 right; wrong: b; no result: d, b"
+
+
+def test_a_story_of_a_gpu_has_speeds_and_multiples_of_cudnn() -> None:
+    problem = Problem(4, 16, 1024, 1024, 64, dtype="f16")
+    timed = {"passed": True, "time_ms": 0.5, "tflops": 100.0}
+    row = make_row("v3_swizzle", "cuda", "sm_90", problem) | timed
+    peers = {"f16": {"torch matmul": 800.0, "torch cuDNN": 400.0}}
+    _, head, _, line = story_of(
+        Comparison(get_operation("attention"), [row], baselines=peers), Ladder((), {})
+    )
+    assert head.split() == ["rung", "right", "TFLOP/s", "x", "cuDNN"]
+    assert line.split() == ["v3_swizzle", "yes", "100.0", "0.25"]
 
 
 def stage(name: str, before: str | None) -> Stage:
