@@ -35,7 +35,7 @@ _TEXTS = (
     "examples/README.md",
     "notebooks/*.ipynb",
     "notebooks/README.md",
-    "stages/*/README.md",
+    "stages/**/README.md",
     "results/README.md",
 )
 
@@ -46,7 +46,7 @@ _MAKERS = ("emulator", "lines", "render", "operations")
 
 def rungs() -> list[Stage]:
     """The project's own, in the ladders' order."""
-    return [stage for stage in discover() if stage.path.parent == root()]
+    return [stage for stage in discover() if stage.is_own]
 
 
 def write_source_pages(stages: Iterable[Stage], folder: Path) -> None:

@@ -46,12 +46,10 @@ LOCALE = ROOT / "docs" / "locale"
 PAGES = (
     "README.md",
     "notebooks/README.md",
-    *(f"docs/{name}.md" for name in ("commands", "glossary", "ladders", "python", "speed")),
+    *(f"docs/{name}.md" for name in ("commands", "glossary", "python", "speed")),
 )
 LESSONS = tuple(f"notebooks/{path.name}" for path in sorted((ROOT / "notebooks").glob("*.ipynb")))
-RUNGS = tuple(
-    f"stages/{path.parent.name}/README.md" for path in sorted((ROOT / "stages").glob("*/README.md"))
-)
+RUNGS = tuple(str(path.relative_to(ROOT)) for path in sorted((ROOT / "stages").rglob("README.md")))
 #: Drawings, whose labels are text; those that a page shows have a translated one beside them, too.
 PICTURES = tuple(
     f"docs/pictures/{path.name}"

@@ -110,7 +110,7 @@ lessons.measured(["b1_two_kernels", "torch flash", "torch cuDNN"], "attention_ba
 # loaded from shared memory serves only one pair of `mma`.
 
 # %% [markdown]
-# **Practise:** the exercises begin with `b1_`. **Read on:** the READMEs of [b0](../stages/b0_scalar/README.md), the
-# formulas in fp32, and of [b1](../stages/b1_two_kernels/README.md). **Next:** [15, gradients in one
+# **Practise:** the exercises begin with `b1_`. **Read on:** the READMEs of [b0](../stages/gradients/b0_scalar/README.md), the
+# formulas in fp32, and of [b1](../stages/gradients/b1_two_kernels/README.md). **Next:** [15, gradients in one
 # pass](15_b2_one_pass.ipynb). Run this lesson [on
 # Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/14_b1_two_kernels.ipynb).

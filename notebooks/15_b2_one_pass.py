@@ -131,7 +131,7 @@ gallery.costs(["b2_one_pass", "b2c_large_blocks"], problem)
 # passes through registers (b4).
 
 # %% [markdown]
-# **Practise:** the exercises begin with `b2_`. **Read on:** the READMEs of [b2](../stages/b2_one_pass/README.md),
-# [b2b](../stages/b2b_pairs/README.md) and [b2c](../stages/b2c_large_blocks/README.md). **Next:** [16, the same bits
+# **Practise:** the exercises begin with `b2_`. **Read on:** the READMEs of [b2](../stages/gradients/b2_one_pass/README.md),
+# [b2b](../stages/gradients/b2b_pairs/README.md) and [b2c](../stages/gradients/b2c_large_blocks/README.md). **Next:** [16, the same bits
 # in every run](16_b3_same_bits.ipynb). Run this lesson [on
 # Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/15_b2_one_pass.ipynb).

@@ -199,6 +199,6 @@ print(f"from {losses['torch'][0]:.2f} to {losses['torch'][-1]:.3f}, at most {apa
 # **What is left:** as in b2c, every fragment passes through registers. The next rungs compute gradients with `wgmma`.
 # They start from b2c, so the last bits of their dQ differ again.
 #
-# **Practise:** the exercises begin with `b3_`. **Read on:** the rung's [README](../stages/b3_same_bits/README.md).
+# **Practise:** the exercises begin with `b3_`. **Read on:** the rung's [README](../stages/gradients/b3_same_bits/README.md).
 # **Next:** [17, gradients on Hopper](17_b4_wgmma.ipynb). Run this lesson [on
 # Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/16_b3_same_bits.ipynb).

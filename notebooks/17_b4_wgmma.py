@@ -228,7 +228,7 @@ lessons.source("b5e_dim_64", "__device__ void issue_dq() {", "A::dq_col(consumer
 # b5e is 1.12 times as fast as b4g at $d = 64$. The time at which dQ is issued matters. b5e issues it after the
 # exponentials of 32 of the 128 queries, so it runs under those of the other 96. If it is issued after those of 64,
 # b5e is only 1.03 times as fast as b4g. On an H100, b5e has 0.95 to 1.07 times FlashAttention-3's speed at $d = 64$, and
-# 0.98 to 1.15 times at $d = 128$: [its README](../stages/b5e_dim_64/README.md#what-it-buys) has the figures, also
+# 0.98 to 1.15 times at $d = 128$: [its README](../stages/gradients/b5e_dim_64/README.md#what-it-buys) has the figures, also
 # beside FlashAttention-4, and what was tried.
 
 # %%
@@ -289,7 +289,7 @@ lessons.source(
 # On an H100, b5g has 1.02 to 1.11 times b5e's speed at N = 1,024, and 0.95 to 1.05 times at N = 4,096 and 16,384. The ring
 # has at most 32 MB, so there is none at N = 16,384, and at N = 4,096 only with $d = 64$. b5g has 0.97 to 1.20 times the
 # speed of the fastest of FlashAttention-4, FlashAttention-3 and cuDNN:
-# [its README](../stages/b5g_sums_in_l2/README.md#what-it-buys) has the figures, and says what bounds it.
+# [its README](../stages/gradients/b5g_sums_in_l2/README.md#what-it-buys) has the figures, and says what bounds it.
 #
 # ## b6: the same bits
 #
@@ -327,7 +327,7 @@ table[["wgmma_instructions", "wavefronts_gmma", "tma_store_instructions", "globa
 # ## What is left
 #
 # Shared memory limits b4g. Per step at $d = 64$ it is busy for 2,816 clocks, and the tensor cores for 2,560 ([b4's
-# README](../stages/b4_wgmma/README.md) counts them). Persistent blocks with a fixed order of work items were tried with
+# README](../stages/gradients/b4_wgmma/README.md) counts them). Persistent blocks with a fixed order of work items were tried with
 # b4g. They lose under a causal mask: a grid is better than a fixed order, because its blocks start on whichever SM is
 # free. b5f's counter has the same effect: a block takes the next item when it is free.
 #
@@ -336,9 +336,9 @@ table[["wgmma_instructions", "wavefronts_gmma", "tma_store_instructions", "globa
 
 # %% [markdown]
 # **Practise:** the exercises begin with `b4_`, `b5_` and `b6_`. **Read on:** the READMEs of
-# [b4](../stages/b4_wgmma/README.md), [b4e](../stages/b4e_overlap/README.md), [b4g](../stages/b4g_wide_adds/README.md),
-# [b5b](../stages/b5b_store_warps/README.md), [b5d](../stages/b5d_loads_ahead/README.md),
-# [b5e](../stages/b5e_dim_64/README.md) and [b5g](../stages/b5g_sums_in_l2/README.md), with what was tried, and of
-# [b6](../stages/b6_same_bits/README.md).
+# [b4](../stages/gradients/b4_wgmma/README.md), [b4e](../stages/gradients/b4e_overlap/README.md), [b4g](../stages/gradients/b4g_wide_adds/README.md),
+# [b5b](../stages/gradients/b5b_store_warps/README.md), [b5d](../stages/gradients/b5d_loads_ahead/README.md),
+# [b5e](../stages/gradients/b5e_dim_64/README.md) and [b5g](../stages/gradients/b5g_sums_in_l2/README.md), with what was tried, and of
+# [b6](../stages/gradients/b6_same_bits/README.md).
 # **Next:** [18, attention without a softmax](18_h1_silu.ipynb). Run this lesson [on
 # Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/17_b4_wgmma.ipynb).

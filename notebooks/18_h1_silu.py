@@ -106,6 +106,6 @@ lessons.measured_hstu(["h1_silu"])
 # **What is left:** here every query sees all tokens before it. The next rung adds the masks of recommenders.
 
 # %% [markdown]
-# **Practise:** the exercises begin with `h1_`. **Read on:** the rung's [README](../stages/h1_silu/README.md).
+# **Practise:** the exercises begin with `h1_`. **Read on:** the rung's [README](../stages/hstu/h1_silu/README.md).
 # **Next:** [19, only the tiles that the mask needs](19_h2_masks.ipynb). Run this lesson [on
 # Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/18_h1_silu.ipynb).

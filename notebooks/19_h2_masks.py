@@ -154,6 +154,6 @@ lessons.measured_hstu(["h1_silu", "h2_masks"])
 # **What is left:** HSTU also adds a bias to each logit, and training needs gradients.
 
 # %% [markdown]
-# **Practise:** the exercises begin with `h2_`. **Read on:** the rung's [README](../stages/h2_masks/README.md).
+# **Practise:** the exercises begin with `h2_`. **Read on:** the rung's [README](../stages/hstu/h2_masks/README.md).
 # **Next:** [20, a bias, and gradients](20_h3_rab.ipynb). Run this lesson [on
 # Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/19_h2_masks.ipynb).

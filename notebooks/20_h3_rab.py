@@ -215,7 +215,7 @@ print(f"from {losses['torch'][0]:.2f} to {losses['torch'][-1]:.2f}, at most {apa
 # **What is left:** a recommender that answers a request has few queries, and then most warps of a block have no rows.
 #
 # **Practise:** the exercises begin with `h3_` and `h3b_`. **Read on:** the READMEs of
-# [h3](../stages/h3_rab/README.md), [h3b](../stages/h3b_gradients/README.md),
-# [h3c](../stages/h3c_bias_gradient/README.md) and [h3g](../stages/h3g_same_bits/README.md). **Next:** [21, few
+# [h3](../stages/hstu/h3_rab/README.md), [h3b](../stages/hstu/h3b_gradients/README.md),
+# [h3c](../stages/hstu/h3c_bias_gradient/README.md) and [h3g](../stages/hstu/h3g_same_bits/README.md). **Next:** [21, few
 # queries, and keys in pages](21_h4_arrangement.ipynb). Run this lesson [on
 # Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/20_h3_rab.ipynb).

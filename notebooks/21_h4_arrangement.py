@@ -138,6 +138,6 @@ for problem, rung in ((contiguous, "h2_masks"), (paged, "h5_paged")):
 
 # %% [markdown]
 # **Practise:** the exercises begin with `h4_` and `h5_`. **Read on:** the READMEs of
-# [h4](../stages/h4_arrangement/README.md) and [h5](../stages/h5_paged/README.md). **Next:** [22, HSTU attention on
+# [h4](../stages/hstu/h4_arrangement/README.md) and [h5](../stages/hstu/h5_paged/README.md). **Next:** [22, HSTU attention on
 # Hopper](22_h6_wgmma.ipynb). Run this lesson [on
 # Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/21_h4_arrangement.ipynb).

@@ -263,7 +263,7 @@ lessons.source("h7d_bias", "smem.bias.wait_empty(bias_turn);", "bias_turn.advanc
 
 # %% [markdown]
 # **Practise:** the exercises begin with `h6_`, `h7_` and `h7d_`. **Read on:** the READMEs of
-# [h6_wgmma](../stages/h6_wgmma/README.md), [h7c_few_heads](../stages/h7c_few_heads/README.md) and
-# [h7d_bias](../stages/h7d_bias/README.md). **Next:** [22b, the gradients on
+# [h6_wgmma](../stages/hstu/h6_wgmma/README.md), [h7c_few_heads](../stages/hstu/h7c_few_heads/README.md) and
+# [h7d_bias](../stages/hstu/h7d_bias/README.md). **Next:** [22b, the gradients on
 # wgmma](22b_h8_wgmma_gradients.ipynb). Run this lesson [on
 # Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/22_h6_wgmma.ipynb).

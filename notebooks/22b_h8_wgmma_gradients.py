@@ -163,6 +163,6 @@ lessons.measured_hstu_peers(
 
 # %% [markdown]
 # **Practise:** the exercises begin with `h8_`. **Read on:** the rung's
-# [README](../stages/h8_wgmma_gradients/README.md), with what was tried. **Next:** [23, several
+# [README](../stages/hstu/h8_wgmma_gradients/README.md), with what was tried. **Next:** [23, several
 # GPUs](23_context_parallel.ipynb). Run this lesson [on
 # Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/22b_h8_wgmma_gradients.ipynb).

@@ -303,10 +303,10 @@ print("another sequence's keys:", round(key.grad[:150].abs().max().item(), 2))
 # **What is left:** narrow windows. With a window of (127, 0), the rungs reach 0.22 to 0.26 of v12d's causal speed.
 #
 # **Practise:** `ladder exercise start x2_tiles`, then `x2b_tiles`, `x3_start`, `x3b_delta`, `x4_cap`, `x4b_slope` and
-# `x1_corner`. **Read on:** the READMEs of [x1](../stages/x1_varlen/README.md), [x2](../stages/x2_window/README.md),
-# [x3](../stages/x3_sink/README.md), [x4](../stages/x4_softcap/README.md),
-# [x4c](../stages/x4c_fixed_reference/README.md), [x4d](../stages/x4d_cubic/README.md) and
-# [x5](../stages/x5_two_dims/README.md), and of their gradients, [x1b](../stages/x1b_varlen_gradients/README.md),
-# [x2b](../stages/x2b_window_gradients/README.md), [x3b](../stages/x3b_sink_gradient/README.md) and
-# [x4b](../stages/x4b_softcap_gradients/README.md). **Next:** [25, decoding](25_decoding.ipynb). Run this lesson [on
+# `x1_corner`. **Read on:** the READMEs of [x1](../stages/variants/x1_varlen/README.md), [x2](../stages/variants/x2_window/README.md),
+# [x3](../stages/variants/x3_sink/README.md), [x4](../stages/variants/x4_softcap/README.md),
+# [x4c](../stages/variants/x4c_fixed_reference/README.md), [x4d](../stages/variants/x4d_cubic/README.md) and
+# [x5](../stages/variants/x5_two_dims/README.md), and of their gradients, [x1b](../stages/variants/x1b_varlen_gradients/README.md),
+# [x2b](../stages/variants/x2b_window_gradients/README.md), [x3b](../stages/variants/x3b_sink_gradient/README.md) and
+# [x4b](../stages/variants/x4b_softcap_gradients/README.md). **Next:** [25, decoding](25_decoding.ipynb). Run this lesson [on
 # Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/24_x_variants.ipynb).

@@ -224,7 +224,7 @@ def file_of(operation: Operation) -> str:
 
 def measure(out: Path, names: list[str]) -> None:
     """Does all measurements; if one fails, earlier results are kept. Raises :class:`LadderError`."""
-    names = names or [stage.name for stage in discover() if stage.path.parent == root()]
+    names = names or [stage.name for stage in discover() if stage.is_own]
     ncu = nsight.find_ncu()
     environment = environment_here(ncu)
     print(environment, flush=True)

@@ -25,7 +25,7 @@ from ladder.bench import gpu
 from ladder.common import files
 from ladder.errors import LadderError
 from ladder.operations import AnyProblem, BackwardProblem, HstuProblem, Problem, get_operation
-from ladder.stages import discover, root
+from ladder.stages import discover
 
 HEADS = 16
 #: Batch and length.
@@ -70,7 +70,7 @@ FILES: dict[str, Sequence[AnyProblem]] = {
 def rungs(chosen: Sequence[AnyProblem]) -> list[str]:
     """The project's own rungs that take one of the problems."""
     found = discover().computing(chosen[0].operation)
-    return [stage.name for stage in found if stage.path.parent == root() and any(map(stage.suits, chosen))]
+    return [stage.name for stage in found if stage.is_own and any(map(stage.suits, chosen))]
 
 
 def main() -> int:

@@ -22,7 +22,7 @@ import pandas as pd
 from ladder import nsight
 from ladder.evaluation import compare
 from ladder.operations import DEFAULT_PROBLEM, Problem
-from ladder.stages import discover, of_today, root
+from ladder.stages import discover, of_today
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,7 +72,7 @@ def speeds() -> pd.DataFrame:
 def rungs() -> pd.DataFrame:
     """Each rung's counts on the default problem in the emulator, and its speed on the GPU."""
     attention = discover().computing("attention")
-    own = [stage for stage in attention if stage.path.parent == root() and not stage.is_variant]
+    own = [stage for stage in attention if stage.is_own and not stage.is_variant]
     table = pd.DataFrame({"title": [stage.title for stage in own]}, index=[stage.name for stage in own])
     counted = compare(DEFAULT_PROBLEM, list(table.index), backend="emulator").set_index("stage")
     table["conflicts"] = counted["conflicts"].astype(int)

@@ -25,7 +25,7 @@ from ladder.backends import get_backend
 from ladder.build import build
 from ladder.errors import LadderError
 from ladder.evaluation import default_problem
-from ladder.stages import Stage, discover, include_directory, root
+from ladder.stages import Stage, discover, include_directory
 
 _CODE = (".cu", ".h")
 _COMMENT_OR_STRING = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'", re.DOTALL)
@@ -159,7 +159,7 @@ def step_of(stage: Stage) -> Step | None:
 
 def steps() -> list[Step]:
     """Every step of the project's own ladders."""
-    found = (step_of(stage) for stage in discover() if stage.path.parent == root())
+    found = (step_of(stage) for stage in discover() if stage.is_own)
     return [step for step in found if step is not None]
 
 

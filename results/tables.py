@@ -19,7 +19,7 @@ from tables_of import counts, rungs, several_gpus, speeds
 from tables_of.data import ROOT
 
 from ladder.operations import OPERATIONS
-from ladder.stages import discover
+from ladder.stages import discover, ladder_pages
 
 #: The files that contain tables.
 PAGES = (
@@ -27,12 +27,11 @@ PAGES = (
     ROOT / "docs" / "debugger.md",
     ROOT / "docs" / "distributed.md",
     ROOT / "docs" / "instructor.md",
-    ROOT / "docs" / "ladders.md",
     ROOT / "docs" / "other_kernels.md",
     ROOT / "docs" / "rungs.md",
     ROOT / "docs" / "sanitizer.md",
     ROOT / "docs" / "speed.md",
-    *sorted((ROOT / "stages").glob("*/README.md")),
+    *sorted((ROOT / "stages").rglob("README.md")),
 )
 _TABLE = re.compile(r"(<!-- table (?P<name>\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 #: The operations that have rungs; the others have an example each.
@@ -69,10 +68,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "arbitration": counts.arbitration,
     "speed": speeds.speed,
     "rungs": rungs.rungs_with_speeds,
-    "rungs-backward": lambda: rungs.rungs_of_attention("attention_backward", is_variant=False),
-    "rungs-variants": lambda: rungs.rungs_of_attention("attention", "attention_backward", is_variant=True),
-    "rungs-decoding": lambda: rungs.rungs("decoding"),
-    "rungs-hstu": lambda: rungs.rungs("hstu", "hstu_backward"),
+    **{f"ladder-{page.parent.name}": partial(rungs.rungs_of_ladder, page.parent) for page in ladder_pages()},
     "output": counts.output,
     **{f"takes-{operation}": partial(rungs.takes, operation) for operation in _LADDERS},
     "takes-examples": lambda: rungs.takes(*(one for one in OPERATIONS if one not in _LADDERS)),

@@ -14,10 +14,10 @@ import pytest
 
 from ladder.evaluation import default_problem, evaluate_all
 from ladder.operations import get_operation
-from ladder.stages import Stage, discover, root
+from ladder.stages import Stage, discover
 
 LADDER = discover()
-WGMMA = [stage.name for stage in LADDER if stage.only_arch and stage.path.parent == root()]
+WGMMA = [stage.name for stage in LADDER if stage.only_arch and stage.is_own]
 #: Of the others, those whose kernels for sm_80 and sm_90 fit the registers.
 BEFORE_WGMMA = [
     "b1_two_kernels",

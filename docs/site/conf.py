@@ -12,7 +12,7 @@ from typing import Any
 import nbformat
 from docutils.nodes import SkipNode, Text, image
 
-from ladder.stages import discover, root
+from ladder.stages import discover, ladder_pages, root
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import translations
@@ -29,7 +29,7 @@ include_patterns = [
     "examples/README.md",
     "notebooks/*.ipynb",
     "notebooks/README.md",
-    "stages/*/README.md",
+    "stages/**/README.md",
     "results/README.md",
 ]
 extensions = ["myst_nb"]
@@ -69,6 +69,7 @@ _WORDS = {
     "zh_CN": {
         "Lessons": "课程",
         "Rungs": "各级",
+        "Ladders": "其他阶梯",
         "Manual": "手册",
         "The source with its counts, line by line": "逐行带计数的源码",
         "Run it in the browser": "在浏览器中运行",
@@ -91,10 +92,14 @@ _LANGUAGE_LINKS = re.compile(r"^\[English\].*$", re.MULTILINE)
 #: The pages that speak of ``ladder bank``, which a live page does too.
 _ABOUT_ACCESSES = ("docs/commands", "docs/live")
 
+_ROOT = root().parent
+#: The names of the project's rungs.
+_RUNGS = frozenset(stage.name for stage in discover() if stage.is_own)
 #: Headings of the contents, and the pages below each.
 _CONTENTS = {
     "Lessons": ("notebooks/README", "notebooks/00a_*", "notebooks/*"),
-    "Rungs": tuple(f"stages/{stage.name}/README" for stage in discover() if stage.path.parent == root()),
+    "Rungs": tuple(str((stage.path / "README").relative_to(_ROOT)) for stage in discover() if stage.is_own),
+    "Ladders": tuple(str(page.with_suffix("").relative_to(_ROOT)) for page in ladder_pages()),
     "Manual": ("docs/glossary", "docs/*", "examples/README", "results/README", "CONTRIBUTING"),
 }
 
@@ -117,9 +122,11 @@ def _add_contents(app: Any, docname: str, source: list[str]) -> None:
             caption = _in_language_of(app, heading)
             source[0] += f"\n\n```{{toctree}}\n:hidden:\n:glob:\n:caption: {caption}\n\n{lines}\n```\n"
     elif docname.startswith("stages/"):
-        rung = docname.split("/")[1]
+        *folders, rung, _ = docname.split("/")
+        if rung not in _RUNGS:
+            return
         title, _, rest = source[0].partition("\n")
-        up = "../../" if app.config.language == "en" else "../../../"
+        up = "../" * (len(folders) + 1) + ("" if app.config.language == "en" else "../")
         words = _in_language_of(app, "The source with its counts, line by line")
         link = f"<p><a href='{up}lines/{rung}.html'>{words}</a></p>"
         link += _live_link(app, up, rung, "Run it in the browser")

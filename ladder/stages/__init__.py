@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ladder.doors import door
 
 if TYPE_CHECKING:
-    from ladder.stages.discovery import Ladder, discover, stage_and_options
+    from ladder.stages.discovery import Ladder, discover, ladder_pages, stage_and_options
     from ladder.stages.new import copy_sources, new_stage, stage_toml
     from ladder.stages.places import (
         OWN_EXERCISES,

@@ -1,6 +1,7 @@
 """Discovers the rungs: the folders in stages/, in the directories named by LADDER_STAGES, and in my_rungs/.
 
-A broken folder is set aside with its error, so that it does not affect the others.
+A folder without a rung's files whose subfolders have them is a ladder: its subfolders are its rungs. A broken
+folder is set aside with its error, so that it does not affect the others.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ladder.stages.places import (
     require_own,
     root,
 )
-from ladder.stages.reading import read_stage
+from ladder.stages.reading import STAGE_FILES, read_stage
 from ladder.stages.renamed import name_today
 from ladder.stages.stage import OptionValue, Stage, parse_options
 
@@ -134,6 +135,11 @@ def _exercises(stages: Mapping[str, Stage]) -> dict[str, Stage | StageError]:
     return found
 
 
+def ladder_pages() -> list[Path]:
+    """The README of each of the project's ladders that has a folder of its own."""
+    return sorted(page for page in root().glob("*/README.md") if _is_ladder(page.parent))
+
+
 def _folders() -> Iterator[Path]:
     seen = set()
     for folder in _all_folders():
@@ -154,7 +160,7 @@ def _all_folders() -> Iterator[Path]:
             raise StageError(
                 f"LADDER_STAGES names {entry}, which is no directory", "It is a folder of stage folders."
             )
-        if (directory / "stage.toml").exists() or (directory / "kernel.cu").exists():
+        if _has_stage_files(directory):
             yield directory
         else:
             yield from _stage_folders(directory)
@@ -164,18 +170,34 @@ def _all_folders() -> Iterator[Path]:
 
 
 def _stage_folders(directory: Path) -> Iterator[Path]:
+    """The folders in ``directory`` that should be rungs, and those of the ladders in it."""
     try:
-        folders = sorted(directory.iterdir())
+        folders = [folder for folder in sorted(directory.iterdir()) if _may_be_stage(folder)]
     except OSError as error:
         raise StageError(f"{directory} cannot be read: {error.strerror}") from error
     for folder in folders:
-        if (
-            folder.is_dir()
-            and folder.name != "include"
-            and folder.name[0] not in "._"
-            and _holds_files(folder)
-        ):
+        if _is_ladder(folder):
+            yield from filter(_may_be_stage, sorted(folder.iterdir()))
+        else:
             yield folder
+
+
+def _may_be_stage(folder: Path) -> bool:
+    return (
+        folder.is_dir() and folder.name != "include" and folder.name[0] not in "._" and _holds_files(folder)
+    )
+
+
+def _is_ladder(folder: Path) -> bool:
+    """Whether the folder has none of a rung's files, and a subfolder that has."""
+    try:
+        return not _has_stage_files(folder) and any(map(_has_stage_files, folder.iterdir()))
+    except OSError:
+        return False  # reading it as a stage says why
+
+
+def _has_stage_files(folder: Path) -> bool:
+    return any((folder / name).exists() for name in STAGE_FILES)
 
 
 def _holds_files(folder: Path) -> bool:

@@ -20,13 +20,17 @@ else:
     import tomli as tomllib
 
 
+#: What every rung's folder has.
+STAGE_FILES = ("kernel.cu", "stage.toml")
+
+
 def read_stage(folder: Path) -> Stage:
     """Reads the stage in ``folder``. Raises :class:`StageError`."""
     name = folder.name
     if not re.fullmatch(r"[A-Za-z]\w*", name):
         raise StageError(f"the folder {folder} is no stage name", "Use letters, digits and underscores.")
     _require_readable(folder, os.R_OK | os.X_OK)
-    for needed in ("kernel.cu", "stage.toml"):
+    for needed in STAGE_FILES:
         if not (folder / needed).is_file():
             raise StageError(
                 f"stage {name} has no {needed}", f"Put one into {folder}; another stage's is a good start."

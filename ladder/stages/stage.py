@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.operations import DEFAULT_OPERATION, DTYPES, AnyProblem, value_dim
-from ladder.stages.places import include_directory
+from ladder.stages.places import include_directory, root
 
 P = TypeVar("P", bound=AnyProblem)
 OptionValue = int | str | bool
@@ -60,6 +60,11 @@ class Stage:
         ladder whose rung it continues.
         """
         return bool(self.needs) or any(value_dim(d) != d for d in self.head_dims)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a rung of the project: of the main ladder, or of one in a folder of its own."""
+        return self.path.is_relative_to(root())
 
     @property
     def kernel(self) -> Path:

@@ -111,7 +111,7 @@ _STEPS = (
 
 def beside_the_algorithm(stage: str) -> str:
     """A rung's ``__global__`` function beside the algorithm's step that each line implements."""
-    text = (ROOT / "stages" / stage / "kernel.cu").read_text()
+    text = discover()[stage].kernel.read_text()
     [kernel] = re.findall(r"^__global__.*?^}$", text, re.DOTALL | re.MULTILINE)
     lines, left = [], list(_STEPS)
     for line in kernel.splitlines():

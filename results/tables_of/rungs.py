@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+from pathlib import Path
 
 from steps import changed_lines
 from tables_of.data import ROOT, markdown, measured_rows
@@ -11,46 +12,40 @@ from tables_of.data import ROOT, markdown, measured_rows
 from ladder.stages import Stage, discover, examples_root, root
 
 
-def rungs(*operations: str) -> str:
-    """For docs/ladders.md: the rungs of these operations, with idea, lines, page and lesson."""
-    own = [stage for stage in discover() if stage.computes in operations and stage.path.parent == root()]
-    return _table_of_rungs(own)
-
-
-def rungs_of_attention(*operations: str, is_variant: bool) -> str:
-    """:func:`rungs`, of the variants alone, or of all others."""
-    found = [stage for name in operations for stage in discover().computing(name)]
-    return _table_of_rungs([s for s in found if s.path.parent == root() and s.is_variant == is_variant])
-
-
-def _table_of_rungs(own: Sequence[Stage]) -> str:
-    rows = [[_rung_link(stage), stage.idea, _lines(stage), _lesson_links(stage)] for stage in own]
-    table = markdown(["rung", "the one idea", "lines", "lesson"], rows).replace("](", "](../")
+def rungs_of_ladder(folder: Path) -> str:
+    """For the README of a ladder in a folder of its own: its rungs with idea, lines, page and lesson."""
+    own = [stage for stage in discover() if stage.path.parent == folder]
+    rows = [
+        [_rung_link(stage, folder), stage.idea, _lines(stage), _lesson_links(stage, folder)] for stage in own
+    ]
+    table = markdown(["rung", "the one idea", "lines", "lesson"], rows)
     return table.replace("| --- | ---: | ---: | ---: |", "| --- | --- | ---: | --- |")
 
 
 def rungs_with_speeds() -> str:
-    """:func:`rungs` of attention, with the speed of each on the H200, in the run that measured it."""
+    """The main ladder's rungs, with the speed of each on the H200, in the run that measured it."""
     rows = []
     for stage in discover().computing("attention"):
-        if stage.path.parent == root() and not stage.is_variant:
+        if stage.path.parent == root():
             speeds = [rung_speed(stage.name, head_dim) for head_dim in (64, 128)]
-            rows.append([_rung_link(stage), stage.idea, _lines(stage), *speeds, _lesson_links(stage)])
+            links = _rung_link(stage, ROOT), _lesson_links(stage, ROOT)
+            rows.append([links[0], stage.idea, _lines(stage), *speeds, links[1]])
     table = markdown(["rung", "the one idea", "lines", "d = 64", "d = 128", "lesson"], rows)
     return table.replace(
         "| --- | ---: | ---: | ---: | ---: | ---: |", "| --- | --- | ---: | ---: | ---: | --- |"
     )
 
 
-def _rung_link(stage: Stage) -> str:
+def _rung_link(stage: Stage, folder: Path) -> str:
+    """A link from a page in ``folder``."""
     page = "README.md" if (stage.path / "README.md").is_file() else "kernel.cu"
-    return f"[`{stage.name}`](stages/{stage.name}/{page})"
+    return f"[`{stage.name}`]({relative(stage.path / page, folder)})"
 
 
 def takes(*operations: str) -> str:
     """What each rung and example of these operations takes, as its stage.toml says."""
     stages = [stage for operation in operations for stage in discover().computing(operation)]
-    rows = [_taken(stage) for stage in stages if stage.path.parent in (root(), examples_root())]
+    rows = [_taken(stage) for stage in stages if stage.is_own or stage.path.parent == examples_root()]
     head = ["rung", "GPU", "dtypes", "head dims", "also takes", "needs", "same bits"]
     return markdown(head, rows).replace("---:", "---")
 
@@ -74,11 +69,16 @@ def _lines(stage: Stage) -> str:
     return f"+{added} -{removed}"
 
 
-def _lesson_links(stage: Stage) -> str:
-    """The links of a stage's lessons in notebooks/README.md."""
+def _lesson_links(stage: Stage, folder: Path) -> str:
+    """Links from a page in ``folder`` to the stage's lessons in notebooks/README.md."""
     listed = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8").splitlines()
     lessons = [re.search(r"\[(\w+)\]\((\S+)\)", line) for line in listed if f"`{stage.name}`" in line]
-    return ", ".join(f"[{found[1]}](notebooks/{found[2]})" for found in lessons if found)
+    notebooks = relative(ROOT / "notebooks", folder)
+    return ", ".join(f"[{found[1]}]({notebooks}/{found[2]})" for found in lessons if found)
+
+
+def relative(path: Path, folder: Path) -> str:
+    return Path(os.path.relpath(path, folder)).as_posix()
 
 
 def rung_speed(stage: str, head_dim: int) -> str:

@@ -11,7 +11,7 @@ from functools import cache
 
 from ladder.backends import get_backend
 from ladder.build import build_all
-from ladder.stages import Stage, discover, root
+from ladder.stages import Stage, discover
 
 #: Rungs of which every run also has the lesson and the comparison with a GPU's counters.
 FIRST = frozenset({"v1_minimal", "v1b_fa2_loops", "v2_warp_mma", "v3_swizzle", "v4_tk_tiles"})
@@ -25,7 +25,7 @@ def continued_rungs() -> frozenset[str]:
     and those that have not been timed, which continue none. A variant stands beside the rung that it
     continues.
     """
-    own = {stage.name: stage for stage in discover() if stage.path.parent == root()}
+    own = {stage.name: stage for stage in discover() if stage.is_own}
     found = {one.name for one in own.values() if not one.timed}
     for one in own.values():
         before = own.get(one.before or "")
@@ -46,7 +46,7 @@ def whole_rungs() -> frozenset[str]:
     return frozenset(
         stage.name
         for stage in discover()
-        if stage.name not in narrow and (stage.path.parent != root() or stage.computes not in SLOW_TO_COMPILE)
+        if stage.name not in narrow and (not stage.is_own or stage.computes not in SLOW_TO_COMPILE)
     )
 
 
@@ -58,7 +58,7 @@ def is_left_out(rung: Stage, file: str, test: str) -> bool:
     """
     if test == "test_one_kernel":
         return rung.name in whole_rungs()
-    if rung.path.parent != root():
+    if not rung.is_own:
         return False
     slow = file == "test_matrix.py" and rung.computes in SLOW_TO_COMPILE
     return slow or rung.name in continued_rungs() - FIRST

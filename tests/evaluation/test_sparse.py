@@ -12,9 +12,8 @@ import pytest
 from ladder.errors import ExecutionError
 from ladder.evaluation import faults_beyond_32_bits
 from ladder.operations import get_operation
-from ladder.stages import discover
+from ladder.stages import discover, include_directory
 
-STAGES = Path(__file__).parents[2] / "stages"
 #: The headers that compute offsets for the rungs.
 HEADERS = ("ladder/head.h", "ladder/backward_rows.h", "ladder/hstu_sequence.h", "tiles/memory_global.h")
 
@@ -22,10 +21,10 @@ HEADERS = ("ladder/head.h", "ladder/backward_rows.h", "ladder/hstu_sequence.h", 
 def faults_on_large_tensors(stage: str, number: int, changed: Callable[[str], str], folder: Path) -> str:
     """Of the rung with this change to its sources and to the headers that compute its offsets."""
     mine = folder / "mine"
-    shutil.copytree(STAGES / stage, mine, ignore=shutil.ignore_patterns("test_*", "README*"))
+    shutil.copytree(discover()[stage].path, mine, ignore=shutil.ignore_patterns("test_*", "README*"))
     for source in (*mine.glob("*.cu"), *mine.glob("*.h")):
         source.write_text(changed(source.read_text()))
-    shutil.copytree(STAGES / "include", mine, dirs_exist_ok=True)  # they come before those of stages/include
+    shutil.copytree(include_directory(), mine, dirs_exist_ok=True)  # they come before those of stages/include
     for name in HEADERS:
         (mine / name).write_text(changed((mine / name).read_text()))
     found = discover()["mine"]

@@ -11,7 +11,7 @@ import pytest
 from ladder.errors import UnsupportedProblem
 from ladder.functional.runs import highest
 from ladder.operations import BackwardProblem, DecodingProblem, HstuProblem, Problem
-from ladder.stages import discover, root
+from ladder.stages import discover
 
 HEAD_DIMS = (64, 128, 256)
 WINDOW = (9, 0)
@@ -60,7 +60,7 @@ def test_a_rung_that_has_not_been_timed_is_chosen_by_name_alone(
     rung = tmp_path / "mine"
     rung.mkdir()
     (rung / "kernel.cu").touch()
-    toml = (root() / "v12c_end_aligned" / "stage.toml").read_text()
+    toml = (discover()["v12c_end_aligned"].path / "stage.toml").read_text()
     toml = re.sub("head_dims = .*", "head_dims = [512]", toml)
     monkeypatch.setenv("LADDER_STAGES", str(rung))
     problem = Problem(1, 2, 100, 100, 512, dtype="f16")

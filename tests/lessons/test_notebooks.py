@@ -22,7 +22,7 @@ from ladder import lessons
 from ladder.exercises import BEGIN, END, Exercise, exercises, solution_text
 from ladder.lessons import magics
 from ladder.lessons.questions import QUESTIONS
-from ladder.stages import discover, root
+from ladder.stages import discover
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -92,7 +92,7 @@ def test_the_list_of_lessons_names_them_all() -> None:
 def test_lessons_of_rungs_are_of_rungs_that_are_there() -> None:
     """Each rung has a lesson. The lessons of an operation come in the order of its rungs."""
     places = lessons_of_rungs()
-    own = [stage for stage in discover() if stage.path.parent == root()]
+    own = [stage for stage in discover() if stage.is_own]
     assert set(places) == {stage.name for stage in own}
     for operation in ("attention", "attention_backward", "hstu_backward"):
         order = [places[stage.name] for stage in own if stage.computes == operation and stage.name in places]

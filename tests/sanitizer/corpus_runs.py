@@ -79,9 +79,18 @@ def build_corpus(source: Path, target: type[Target] = EmulatorTarget) -> Path:
     return build_program([source], target(arch_of(source)), flags)
 
 
+def rung_folder(stage: str) -> Path:
+    [kernel] = STAGES.rglob(f"{stage}/kernel.cu")
+    return kernel.parent
+
+
 def include_flags(source: Path) -> list[str]:
     """The include flags for a file of the corpus; one named after a rung finds the rung's headers, too."""
-    return [f"-I{folder}" for folder in (CORPUS, STAGES / "include", STAGES / source.stem) if folder.is_dir()]
+    return [
+        f"-I{folder}"
+        for folder in (CORPUS, STAGES / "include", *STAGES.rglob(source.stem))
+        if folder.is_dir()
+    ]
 
 
 def run_case(program: Path, case: str, arch: str = ARCH) -> ProgramResult:
@@ -120,7 +129,7 @@ class Mutant:
     occurrence: int = 1
 
     def source(self) -> str:
-        original = (STAGES / self.stage / "kernel.cu").read_text()
+        original = (rung_folder(self.stage) / "kernel.cu").read_text()
         parts = original.split(self.text)
         if len(parts) <= self.occurrence:
             raise ValueError(f"{self.name}: {self.stage}/kernel.cu has {len(parts) - 1} times {self.text!r}")
@@ -136,7 +145,7 @@ def mutants() -> list[Mutant]:
 
 def variants(stage: str) -> tuple[list[str], str]:
     """The names and code of an unchanged rung and all its mutants, each in its own namespace."""
-    sources = {stage: (STAGES / stage / "kernel.cu").read_text()}
+    sources = {stage: (rung_folder(stage) / "kernel.cu").read_text()}
     sources |= {mutant.name: mutant.source() for mutant in mutants() if mutant.stage == stage}
     includes = dict.fromkeys(
         line for text in sources.values() for line in re.findall(r"^#include .*", text, re.M)
@@ -175,9 +184,9 @@ def rungs_source(stage: str) -> Path:
 def write_rungs_stage(stage: str, folder: Path) -> None:
     """A stage of a rung's variants: VARIANT in the environment names the one to launch."""
     folder.mkdir()
-    for path in (*(STAGES / stage).glob("*.h"), CORPUS / "rungs.h"):
+    for path in (*rung_folder(stage).glob("*.h"), CORPUS / "rungs.h"):
         shutil.copy(path, folder)
-    table = (STAGES / stage / "stage.toml").read_text()
+    table = (rung_folder(stage) / "stage.toml").read_text()
     for key, value in (("before", None), ("head_dims", "[64]"), ("dtypes", f'["{dtype_of(stage)}"]')):
         table = re.sub(rf"^{key} = .*\n", f"{key} = {value}\n" if value else "", table, flags=re.M)
     (folder / "stage.toml").write_text(table)

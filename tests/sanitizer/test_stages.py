@@ -117,7 +117,7 @@ def test_memory_that_a_stage_allocates_is_tracked(
     """The corpus's mutants as stages: `check` finds in them what `emulate --check` finds."""
     mutant = next(mutant for mutant in mutants() if mutant.name == name)
     folder = tmp_path / "mutant"
-    shutil.copytree(STAGES / mutant.stage, folder, ignore=shutil.ignore_patterns("test_*"))
+    shutil.copytree(discover()[mutant.stage].path, folder, ignore=shutil.ignore_patterns("test_*"))
     (folder / "kernel.cu").write_text(mutant.source())
     monkeypatch.setenv("LADDER_STAGES", str(tmp_path))
     findings = check_stage(discover()["mutant"], [Problem(1, 1, 64, 64, 32)])

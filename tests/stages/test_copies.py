@@ -28,13 +28,13 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names = shipped()
     for name in names:
         ignored = shutil.ignore_patterns("test_*", "README*", "__pycache__")
-        shutil.copytree(root() / name, tmp_path / copy_of(name), ignore=ignored)
+        shutil.copytree(discover()[name].path, tmp_path / copy_of(name), ignore=ignored)
     monkeypatch.setenv("LADDER_STAGES", str(tmp_path))
     return names
 
 
 def shipped() -> list[str]:
-    return [stage.name for stage in discover() if stage.path.parent == root()]
+    return [stage.name for stage in discover() if stage.is_own]
 
 
 def copy_of(name: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import steps
 
-from ladder.stages import Stage, discover, include_directory, root
+from ladder.stages import Stage, discover, include_directory
 
 #: The most lines of code that a rung adds to the one before it, with the lines of the shared headers that it
 #: is the first to use.
@@ -80,7 +80,7 @@ PAGE = 80
 
 
 def own_stages() -> list[Stage]:
-    return [stage for stage in discover() if stage.path.parent == root()]
+    return [stage for stage in discover() if stage.is_own]
 
 
 @pytest.mark.parametrize("stage", [s for s in own_stages() if s.before], ids=lambda stage: stage.name)

@@ -10,7 +10,7 @@ import pytest
 from continued import continued_rungs
 
 from ladder.cli import main
-from ladder.stages import include_directory, root
+from ladder.stages import discover, include_directory
 
 PROGRAM, PROGRAM_OF_GRADIENTS = (Path(__file__).with_name(name) for name in ("items.cu", "key_items.cu"))
 LARGE_GROUPS, SMALL_GROUPS, GRADIENTS = (
@@ -42,9 +42,9 @@ def items(capfd: pytest.CaptureFixture[str]) -> Callable[..., Items]:
 
 def listed(program: Path, rung: str, arguments: Sequence[int], capfd: pytest.CaptureFixture[str]) -> Items:
     """The lines of three numbers that the program prints about the rung."""
-    flags = f"--nvcc-flags=-I{include_directory()} -I{root()} -diag-suppress 177"
+    flags = f"--nvcc-flags=-I{include_directory()} -diag-suppress 177"
     # Without head dimensions none of the rung's own kernels is compiled.
-    options = [f'-DKERNEL="{rung}/kernel.cu"', "-DLADDER_HEAD_DIMS=0", flags, "--arch", "sm_90a"]
+    options = [f'-DKERNEL="{discover()[rung].kernel}"', "-DLADDER_HEAD_DIMS=0", flags, "--arch", "sm_90a"]
     assert main(["emulate", str(program), *options, "--", *map(str, arguments)]) == 0
     rows = [line.split() for line in capfd.readouterr().out.splitlines()]
     return [(int(row[0]), int(row[1]), int(row[2])) for row in rows if len(row) == 3 and row[0].isdigit()]
