@@ -66,16 +66,16 @@ def _refuse_models_without_interface() -> None:
     """
     from transformers import PreTrainedModel
 
-    check = PreTrainedModel.get_correct_attn_implementation
+    models: Any = PreTrainedModel
+    check = models.get_correct_attn_implementation
 
     @wraps(check)
-    def checked(self: Any, requested: str | None, *arguments: Any, **named: Any) -> str:
+    def checked(self: Any, requested: str | None, *arguments: Any, **named: Any) -> Any:
         if requested in _names:
             _require_interface(type(self))
-        found: str = check(self, requested, *arguments, **named)
-        return found
+        return check(self, requested, *arguments, **named)
 
-    PreTrainedModel.get_correct_attn_implementation = checked
+    models.get_correct_attn_implementation = checked
 
 
 def _require_interface(model: Any) -> None:
@@ -91,7 +91,7 @@ def _require_interface(model: Any) -> None:
 
 
 @cache
-def _require_interface_of(config: type) -> None:
+def _require_interface_of(config: Any) -> None:
     """:func:`_require_interface` for the models of a configuration: they may have been made with another
     attention.
     """
@@ -110,7 +110,8 @@ def _mask(**arguments: Any) -> Tensor | None:
     from transformers.masking_utils import sdpa_mask
 
     if not torch.compiler.is_compiling():
-        _require_interface_of(type(arguments["config"]))
+        config: Any = type(arguments["config"])
+        _require_interface_of(config)
     mask: Tensor | None = sdpa_mask(**arguments)
     window = arguments.get("local_size")
     if mask is None or window is None:

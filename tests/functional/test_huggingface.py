@@ -129,10 +129,10 @@ def test_what_no_rung_computes_is_refused_by_name(
 
 
 #: Models whose attention is their own: Falcon and GPTNeo look its name up, the others build on its mask.
-OWN_ATTENTION = {
+OWN_ATTENTION: dict[str, dict[str, Any]] = {
     "Bloom": {},
     "Falcon": {},
-    "GPTNeo": {"num_layers": 2, "attention_types": [[["global"], 2]]},
+    "GPTNeo": {"attention_types": [[["global"], 1]]},
     "GPTNeoXJapanese": {},
     "MegatronBert": {},
     "XGLM": {"d_model": 64, "num_layers": 2, "attention_heads": 2},
