@@ -1,6 +1,7 @@
 # Each target works on a fresh machine by itself; what is already done is not repeated.
 #   make compare   builds every rung, runs it, checks it and prints the table
 #   make test      tests of the emulator, the harness and the rungs; pytest also those of rungs that others continue
+#   make test-all  and all of pytest's; make answers tries every exercise's answers: hours
 #   make check     lint, import rules and the tests nearest to what has changed since main: two minutes
 #   make lint      ruff, mypy, clang-format
 #   make hooks     git runs make lint before each commit, and checks its message
@@ -11,6 +12,9 @@
 #                  with emscripten also rungs that run in the browser
 #   make nbgrader  build/nbgrader/: a course for nbgrader; EXERCISES="v1_lse v3_xor" names others than its own
 #   make wheel     dist/: the package with its emulator, for pip alone
+#   make try-wheel installs that wheel alone, and compares rungs without a compiler
+#   make sdist     dist/: the sources, from which pip builds in isolation; what it builds is tried
+#   make images    the images for Binder and JupyterHub, by docker; IMAGE names them, make push-images publishes them
 #   make wheelhouse                    gathers in wheelhouse/ what the others install, for machines without a network;
 #                                      what slides, site and wheel need besides only if they were made before
 #   make compare WHEELHOUSE=DIR        installs from such a folder (so do the others)
@@ -36,7 +40,8 @@ export PIP_FIND_LINKS := $(abspath $(WHEELHOUSE))
 endif
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || echo 2)
 .DELETE_ON_ERROR:
-.PHONY: compare test check lint format hooks install lab lessons slides site nbgrader wheel wheelhouse clean
+.PHONY: compare test test-all answers check lint format hooks install lab lessons slides site nbgrader \
+  wheel try-wheel sdist images push-images wheelhouse clean
 
 compare: $(VENV)/.installed
 	@$(BIN)/ladder compare
@@ -45,6 +50,12 @@ compare: $(VENV)/.installed
 test: $(VENV)/.installed $(VENV)/.dev
 	@$(BIN)/python tests/common/continued.py
 	@$(BIN)/python -m pytest -q --durations=30 --durations-min=5 -m 'not full and not continued'
+
+test-all: $(VENV)/.installed $(VENV)/.dev
+	@$(BIN)/python -m pytest -q --durations=30 --durations-min=5
+
+answers: $(VENV)/.installed $(VENV)/.dev
+	@$(BIN)/python -m pytest -q -m full tests/exercises
 
 # BASE=COMMIT compares with another commit than the one at which the branch left main.
 check: $(VENV)/.installed $(VENV)/.dev
@@ -92,6 +103,31 @@ wheel: $(VENV)/.installed
 	  $(PIP) wheel -q --no-build-isolation --no-deps -w build/wheel \
 	  -C wheel.py-api=py3 -C cmake.define.LADDER_PYTHONS="$$pythons" .
 	@$(BIN)/python release/wheel.py build/wheel/*.whl dist $(WHEEL_STAGES)
+
+TRIED := v1_minimal v3_swizzle v7_wgmma
+# Without a compiler and without anything that this machine has kept: shipped rungs need neither.
+try-wheel:
+	@$(PYTHON) -m venv --clear build/try
+	@build/try/bin/python -m pip install -q --extra-index-url $(TORCH_CPU_INDEX) dist/flash_ladder-*.whl
+	@cd build/try && env -i HOME="$$PWD" PATH="$$PWD/bin" /bin/sh -c 'ladder compare $(TRIED) && ladder lab --copy'
+
+# Without this environment's packages: in one that has nothing else.
+sdist:
+	@$(PYTHON) -m venv --clear build/sdist && rm -f dist/*.tar.gz
+	@build/sdist/bin/python -m pip install -q build
+	@build/sdist/bin/python -m build -q --sdist
+	@build/sdist/bin/python -m pip wheel -q --no-deps -w build/sdist/wheels dist/*.tar.gz
+	@build/sdist/bin/python -m pip install -q --extra-index-url $(TORCH_CPU_INDEX) build/sdist/wheels/*.whl
+	@cd build/sdist && bin/ladder compare $(TRIED)
+
+IMAGE ?= flash-ladder
+images: wheel
+	@docker build -f binder/Dockerfile -t $(IMAGE) .
+	@docker build -f classroom/hub/Dockerfile -t $(IMAGE)-student .
+
+push-images:
+	@docker push $(IMAGE)
+	@docker push $(IMAGE)-student
 
 wheelhouse: $(VENV)/.installed $(VENV)/.dev $(VENV)/.notebooks
 	@$(BIN)/ladder wheelhouse wheelhouse --extra-index-url $(TORCH_CPU_INDEX)
