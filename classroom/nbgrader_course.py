@@ -15,8 +15,8 @@ from pathlib import Path
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
+from ladder.course.exercises import Exercise, get_exercise, solution_text
 from ladder.errors import LadderError
-from ladder.exercises import Exercise, get_exercise, solution_text
 
 ROOT = Path(__file__).resolve().parent.parent
 #: The exercises of the three-hour plan in docs/instructor.md.

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ladder.build.messages import failure
+from ladder.compile.messages import failure
+from ladder.course.serving import Kernel, debugging_tables, without_folders
 from ladder.errors import BuildError
-from ladder.serving import Kernel, debugging_tables, without_folders
 
 #: nvcc puts a hash of the source's path and of its text into the name of what is in an anonymous namespace.
 _OWN_NAMESPACE = re.compile(r"\b(?:version_\d+|_GLOBAL__N__\w+)::")

@@ -21,10 +21,9 @@ from typing import Any
 from live_compiling import modules_of, plain_names, together
 from live_recording import Run, record_program, record_run, recorded, references, references_of_program
 
-from ladder.build import DebugTarget, EmulatorTarget, build_program
 from ladder.common import cache
-from ladder.emulator import instruction_limit
-from ladder.exercises import (
+from ladder.compile import DebugTarget, EmulatorTarget, build_program
+from ladder.course.exercises import (
     BLOCK_BARRIERS,
     Exercise,
     exercises,
@@ -33,10 +32,11 @@ from ladder.exercises import (
     solution_text,
     write_working_copy,
 )
-from ladder.exercises.judge import MOST_INSTRUCTIONS
-from ladder.lessons import changed_copy
+from ladder.course.exercises.judge import MOST_INSTRUCTIONS
+from ladder.course.lessons import changed_copy
+from ladder.course.serving import Kernel
 from ladder.operations import AnyProblem
-from ladder.serving import Kernel
+from ladder.run.emulator import instruction_limit
 from ladder.stages import DEFAULT_ARCH, Stage, read_stage
 
 #: Why an exercise has no page.

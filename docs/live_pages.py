@@ -34,14 +34,14 @@ from live_exercises import (
 )
 from live_recording import Run, barrier_lines, record_run, recorded, references, with_line
 
-from ladder.banks.access import WIDTHS
-from ladder.build import EmulatorTarget
 from ladder.common import cache, files
 from ladder.common.progress import steps
-from ladder.emulator import ADVICE, COUNTERS, FORMS, MORE_ADVICE, SENTENCES
-from ladder.exercises import Exercise, counter_in_english, exercises
+from ladder.compile import EmulatorTarget
+from ladder.counts.banks.access import WIDTHS
+from ladder.course.exercises import Exercise, counter_in_english, exercises
+from ladder.course.serving import COMPILER_FILE, Kernel
 from ladder.operations import AnyProblem, Problem, get_operation
-from ladder.serving import COMPILER_FILE, Kernel
+from ladder.run.emulator import ADVICE, COUNTERS, FORMS, MORE_ADVICE, SENTENCES
 from ladder.stages import Stage, discover, include_directory
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -119,7 +119,7 @@ _STATIC = (
     *("page.js", "page.css", "worker.js", "editor.js", "elements.js", "judge.js"),
     *("banks.js", "access.js", "expression.js", "words.js"),
 )
-#: Messages of checks that docs/live/judge.js says as ladder/exercises/judge.py and operations do.
+#: Messages of checks that docs/live/judge.js says as ladder/course/exercises/judge.py and operations do.
 LIMITS = (
     "On {on}: right, but dearer than needed: {count} {what}, at most {most:,}.",
     "On {on}: right, but not what the task says: {value:,} {what}, which has at least {least:,}.",
@@ -228,7 +228,7 @@ def write_pages(folder: Path, build: Path) -> list[Path]:
     write_compiler_file(stages, asked, folder)
     shutil.copyfile(build / "emulator.js", folder / "emulator.js")
     _write_compressed(folder / "emulator.wasm.gz", (build / "emulator.wasm").read_bytes())
-    shutil.copyfile(ROOT / "ladder" / "lessons" / "stepper.js", folder / "stepper.js")
+    shutil.copyfile(ROOT / "ladder" / "course" / "lessons" / "stepper.js", folder / "stepper.js")
     with steps("Recording", len(stages) + len(asked)) as progress:
         for stage in stages:
             with progress.step(stage.name):

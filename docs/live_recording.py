@@ -17,12 +17,13 @@ from typing import Any
 
 import torch
 
-from ladder import _emulator, emulator
-from ladder.backends import Lent, emulate, make_outputs
-from ladder.build import Target, build
-from ladder.emulator import Launch
-from ladder.evaluation import reference_of
+from ladder import _emulator
+from ladder.compile import Target, build
 from ladder.operations import AnyProblem, Spread, Tensors, operation_of
+from ladder.run import emulator
+from ladder.run.backends import Lent, emulate, make_outputs
+from ladder.run.emulator import Launch
+from ladder.run.evaluation import reference_of
 from ladder.stages import DEFAULT_ARCH, Stage
 
 _WORD = 8

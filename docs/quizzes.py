@@ -10,9 +10,9 @@ from dataclasses import replace
 import nbformat
 from nbformat.v4 import new_output
 
+from ladder.course.lessons.predictions import PREDICT_FIRST
+from ladder.course.lessons.questions import QUESTIONS, Question
 from ladder.errors import LadderError
-from ladder.lessons.predictions import PREDICT_FIRST
-from ladder.lessons.questions import QUESTIONS, Question
 
 _PREDICTION = re.compile(r'lessons\.predict\("(\w+)"')
 

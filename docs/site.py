@@ -20,9 +20,9 @@ import translations
 
 from ladder.common import cache, files
 from ladder.common.progress import steps
-from ladder.evaluation import default_problem, evaluate
-from ladder.lines import annotate, line_table
-from ladder.render import page
+from ladder.counts import annotate, line_table
+from ladder.run.evaluation import default_problem, evaluate
+from ladder.show.render import page
 from ladder.stages import Stage, discover, root
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,7 +41,7 @@ _TEXTS = (
 
 
 #: The parts of the harness that a source's page comes from. The emulator's counts are held by tests.
-_MAKERS = ("emulator", "lines", "render", "operations")
+_MAKERS = ("run/emulator", "counts", "show/render", "operations")
 
 
 def rungs() -> list[Stage]:

@@ -27,9 +27,9 @@ from nbformat.v4 import new_markdown_cell
 from quizzes import answer_text, question_of, replace_notes
 
 from ladder.common.progress import steps
+from ladder.course.lessons.questions import QUESTIONS, Question
 from ladder.errors import LadderError
-from ladder.lessons.questions import QUESTIONS, Question
-from ladder.render.document import document
+from ladder.show.render.document import document
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Below the folder of slides.

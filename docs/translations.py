@@ -27,13 +27,13 @@ import nbformat
 import polib
 from markdown_it import MarkdownIt
 
-from ladder.emulator import ADVICE, COUNTERS, FORMS, MORE_ADVICE, SENTENCES
-from ladder.exercises import BLOCK_BARRIERS, KINDS, PRINTED, counter_in_english, exercises
-from ladder.lessons.debugging import TRANSCRIPT, translated_transcript
-from ladder.lessons.magics import as_markdown
-from ladder.lessons.predictions import WORDS
-from ladder.lessons.questions import QUESTIONS
+from ladder.course.exercises import BLOCK_BARRIERS, KINDS, PRINTED, counter_in_english, exercises
+from ladder.course.lessons.debugging import TRANSCRIPT, translated_transcript
+from ladder.course.lessons.magics import as_markdown
+from ladder.course.lessons.predictions import WORDS
+from ladder.course.lessons.questions import QUESTIONS
 from ladder.operations import KEYS, QUERIES
+from ladder.run.emulator import ADVICE, COUNTERS, FORMS, MORE_ADVICE, SENTENCES
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -63,7 +63,7 @@ EXERCISES = tuple(
 )
 #: What the program says to students (ladder/common/wording.py), and what lessons say themselves.
 PROGRAM = "ladder"
-PREDICTIONS = "ladder/lessons/questions.py"
+PREDICTIONS = "ladder/course/lessons/questions.py"
 SOURCES = (*PAGES, *LESSONS, *RUNGS, *PICTURES, *EXERCISES, PREDICTIONS, PROGRAM)
 LANGUAGES = ("zh-CN",)
 
@@ -76,7 +76,7 @@ _NO_WORDS = re.compile(
 _DATE = re.compile(r"\b\d{4}-\d\d-\d\d\b")
 #: A hint that is the answer.
 _CODE = re.compile(r"[;{}]$", re.MULTILINE)
-#: What a lesson says below a task (ladder/lessons/magics.py).
+#: What a lesson says below a task (ladder/course/lessons/magics.py).
 _REQUEST = "To write: {goal}. Then run the cell again."
 #: A text in an SVG, with its tags.
 _LABEL = re.compile(r"(<(?:text|title)\b[^>]*>)([^<]*)(?=</)")
@@ -199,7 +199,7 @@ def _words_of_exercise(path: Path) -> dict[str, list[str]]:
 
 
 def translated_exercise(source: str, translate: Translate) -> str:
-    """The file with an exercise's words in another language, in TOML, for ladder/exercises/wording.py."""
+    """A TOML file with an exercise's words in another language, for ladder/course/exercises/wording.py."""
     lines = ["# Made by docs/translations.py from the catalogue."]
     for key, texts in _words_of_exercise(ROOT / source).items():
         said = [translate(text) for text in texts]
@@ -215,7 +215,7 @@ def translated_program(translate: Translate) -> str:
 
 
 def _translated_task(markdown: str, translate: Translate) -> str:
-    """What ``%exercise NAME`` shows (ladder/lessons/magics.py), in another language."""
+    """What ``%exercise NAME`` shows (ladder/course/lessons/magics.py), in another language."""
     title, *task, request = (re.sub(r"\\(.)", r"\1", part) for part in markdown.strip().split("\n\n"))
     before, after = _REQUEST.split("{goal}")
     goal = request.removeprefix(before).removesuffix(after)

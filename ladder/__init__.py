@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ladder import moved
 from ladder.doors import door
 from ladder.errors import (
     BuildError,
@@ -24,9 +25,7 @@ from ladder.errors import (
 )
 
 if TYPE_CHECKING:
-    from ladder.evaluation import compare, evaluate
-    from ladder.foreign import counting
-    from ladder.functional import (
+    from ladder.call import (
         HSTULayer,
         attention,
         decode_attention,
@@ -36,9 +35,12 @@ if TYPE_CHECKING:
         varlen_attention,
     )
     from ladder.operations import HstuPages, Problem, hstu_mask
+    from ladder.run.evaluation import compare, evaluate
+    from ladder.run.foreign import counting
     from ladder.stages import discover
 
 #: The package's version; CHANGELOG.md says what changed and what a version promises.
 __version__ = "0.2.0"
 
+moved.install()
 __getattr__ = door(__name__)

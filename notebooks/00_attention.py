@@ -31,7 +31,7 @@ import torch
 
 import ladder
 from ladder import banks, lessons
-from ladder.plots import access_picture
+from ladder.show.plots import access_picture
 
 # %% [markdown]
 # ## Attention

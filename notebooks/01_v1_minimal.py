@@ -22,7 +22,7 @@ if importlib.util.find_spec("ladder") is None:
 import ladder
 from ladder import banks, lessons
 from ladder.lessons import gallery, questions
-from ladder.plots import access_picture
+from ladder.show.plots import access_picture
 
 # %% [markdown]
 # ## Softmax in pieces

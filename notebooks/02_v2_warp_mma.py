@@ -21,7 +21,7 @@ if importlib.util.find_spec("ladder") is None:
 import ladder
 from ladder import lessons
 from ladder.lessons import gallery, questions
-from ladder.plots import access_picture
+from ladder.show.plots import access_picture
 
 # %% [markdown]
 # A block has four warps and 64 query rows, of which each warp owns 16. Warps share the tiles of K and V in shared

@@ -26,7 +26,7 @@ import pandas as pd
 import ladder
 from ladder import lessons, stages
 from ladder.lessons import gallery, questions
-from ladder.plots import speed_picture
+from ladder.show.plots import speed_picture
 from ladder.stages import new_stage
 
 # %% [markdown]

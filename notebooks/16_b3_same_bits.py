@@ -28,7 +28,7 @@ from torch import nn
 import ladder
 from ladder import lessons
 from ladder.lessons import questions
-from ladder.plots import training_picture
+from ladder.show.plots import training_picture
 
 # %% [markdown]
 # ## Why bits differ

@@ -23,7 +23,7 @@ import ladder
 from ladder import lessons
 from ladder.lessons import gallery
 from ladder.operations import HstuProblem
-from ladder.plots import new_figure
+from ladder.show.plots import new_figure
 
 # %% [markdown]
 # ## The masks

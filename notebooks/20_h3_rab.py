@@ -29,7 +29,7 @@ from torch import nn
 import ladder
 from ladder import lessons
 from ladder.operations import HstuBackwardProblem
-from ladder.plots import training_picture
+from ladder.show.plots import training_picture
 
 # %% [markdown]
 # ## h3_rab: an accumulator needs an initial value

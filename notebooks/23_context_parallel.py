@@ -27,9 +27,9 @@ import torch
 
 import ladder
 from ladder import lessons
+from ladder.call import attention_backward
 from ladder.distributed import SCHEDULES, Sizes, merge, shard, shard_lengths, unshard
-from ladder.functional import attention_backward
-from ladder.plots import BLUE, ORANGE, new_figure
+from ladder.show.plots import BLUE, ORANGE, new_figure
 
 RANKS, ROWS = 4, 64
 torch.manual_seed(0)
@@ -268,6 +268,6 @@ for name, module in SCHEDULES.items():
 # The zigzag does not balance packed short sequences. Where all sequences are shorter than a shard, most pairs of
 # shards share no sequence, and most keys that the ring sends are not used.
 #
-# **Read on:** [docs/distributed.md](../docs/distributed.md), and the modules `ladder/distributed/r1_all_gather.py` to
+# **Read on:** [docs/distributed.md](../docs/distributed.md), and the modules `ladder/call/distributed/r1_all_gather.py` to
 # `r4_ulysses.py`. **Next:** [24, windows, sinks, softcaps and packing](24_x_variants.ipynb). Run this lesson [on
 # Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/23_context_parallel.ipynb).

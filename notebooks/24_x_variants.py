@@ -28,7 +28,7 @@ import torch
 
 import ladder
 from ladder import lessons
-from ladder.plots import BLUE, new_figure
+from ladder.show.plots import BLUE, new_figure
 
 torch.manual_seed(0)
 

@@ -28,7 +28,7 @@ import torch
 import ladder
 from ladder import lessons
 from ladder.operations import DecodingProblem, get_operation
-from ladder.plots import BLUE, new_figure
+from ladder.show.plots import BLUE, new_figure
 
 
 def counted(stage: str, problem: DecodingProblem) -> dict[str, int]:

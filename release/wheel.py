@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ladder.stages import Stage
 
 #: Archives name the folder that they were made in, and fit where the package's path is no longer; see
-#: ladder/build/prebuilt.py.
+#: ladder/compile/prebuilt.py.
 _PATH_LENGTH = 250
 _MODULE = re.compile(r"_emulator\.cpython-(\d+)-")
 
@@ -66,8 +66,8 @@ def _prebuild(tree: Path, stages: Sequence[str]) -> None:
 
 
 def _build_in_tree(names: Sequence[str]) -> None:
-    from ladder.backends import get_backend
-    from ladder.build import EmulatorTarget, build_all, prebuilt
+    from ladder.compile import EmulatorTarget, build_all, prebuilt
+    from ladder.run.backends import get_backend
     from ladder.stages import discover
 
     backend = get_backend("emulator")

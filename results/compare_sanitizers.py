@@ -32,7 +32,7 @@ from rich.progress import track
 from rich.table import Table
 
 from ladder.bench import provenance
-from ladder.build import CudaTarget, EmulatorTarget, Target
+from ladder.compile import CudaTarget, EmulatorTarget, Target
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "sanitizer"))
 import corpus_runs as corpus

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Asks the verdicts about the wrong rungs of tests/evaluation/wrong_rungs.toml. It takes no GPU.
+"""Asks the verdicts about the wrong rungs of tests/run/evaluation/wrong_rungs.toml. It takes no GPU.
 
     python results/judge_wrong_rungs.py [NAME ...] [--csv results/wrong_rungs.csv]
 
@@ -16,10 +16,10 @@ import tempfile
 from datetime import date
 from pathlib import Path
 
-from ladder.build import pinned_nvcc
 from ladder.common import files
+from ladder.compile import pinned_nvcc
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "evaluation"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "run" / "evaluation"))
 from test_wrong_rungs import WrongRung, wrong_rungs
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -20,10 +20,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "results")]
 
 from measure_counters import build_all, collect, environment_here, main, rows  # noqa: E402
 
-from ladder import nsight  # noqa: E402
+from ladder.counts import nsight  # noqa: E402
+from ladder.counts.profiling import Run  # noqa: E402
 from ladder.errors import UnsupportedProblem  # noqa: E402
 from ladder.operations import Problem  # noqa: E402
-from ladder.profiling import Run  # noqa: E402
 from ladder.stages import discover  # noqa: E402
 
 #: One problem that every rung takes, in its first dtype, and those at which the upper rungs are quoted.

@@ -28,11 +28,11 @@ from pathlib import Path
 
 from measure_first_stops import processor
 
-from ladder.build import pinned_nvcc
 from ladder.cli import kept
-from ladder.exercises import Exercise, Workspace, exercises, get_exercise
-from ladder.exercises.checking import check
-from ladder.exercises.markers import fill_gap, solution_text
+from ladder.compile import pinned_nvcc
+from ladder.course.exercises import Exercise, Workspace, exercises, get_exercise
+from ladder.course.exercises.checking import check
+from ladder.course.exercises.markers import fill_gap, solution_text
 
 COLUMNS = ("exercise", "rung", "alone_s", "kept_s", "watched_s", "load", "nice", "cpu", "nvcc", "date")
 _TICKS = os.sysconf("SC_CLK_TCK")

@@ -38,7 +38,8 @@ sys.path.insert(0, str(ROOT))
 
 import pandas as pd  # noqa: E402
 
-from ladder import nsight, profiling  # noqa: E402
+from ladder.counts import nsight, profiling  # noqa: E402
+from ladder.counts.profiling import Run  # noqa: E402
 from ladder.errors import LadderError  # noqa: E402
 from ladder.operations import (  # noqa: E402
     CALIBRATION_PROBLEMS,
@@ -48,7 +49,6 @@ from ladder.operations import (  # noqa: E402
     get_operation,
     operation_of,
 )
-from ladder.profiling import Run  # noqa: E402
 from ladder.stages import Stage, discover, root  # noqa: E402
 
 #: Metrics beside the table's, which explain them.
@@ -166,11 +166,11 @@ def with_foreign_swizzle(folder: Path) -> str:
 
 def build_all(names: Iterable[str]) -> list[str]:
     """Builds the stages in parallel; returns those that build."""
-    from ladder import build
-    from ladder.backends import CudaBackend
+    from ladder.compile import build_all as build_stages
+    from ladder.run.backends import CudaBackend
 
     stages, backend = [discover()[name] for name in names], CudaBackend()
-    built = build.build_all(stages, {stage.name: backend.target(stage, None) for stage in stages})
+    built = build_stages(stages, {stage.name: backend.target(stage, None) for stage in stages})
     for name, result in built.items():
         if isinstance(result, LadderError):
             print(f"{name} is left out: {result}", flush=True)

@@ -45,11 +45,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from ladder.backends import get_backend  # noqa: E402
 from ladder.bench.provenance import measured_on  # noqa: E402
-from ladder.build import build_all, toolchain  # noqa: E402
+from ladder.compile import build_all, toolchain  # noqa: E402
 from ladder.errors import LadderError  # noqa: E402
 from ladder.operations import DecodingProblem, get_operation  # noqa: E402
+from ladder.run.backends import get_backend  # noqa: E402
 from ladder.stages import Stage, discover  # noqa: E402
 
 RUNGS = (

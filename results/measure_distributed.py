@@ -46,7 +46,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import ladder.distributed as several
+import ladder.call.distributed as several
 from ladder import attention
 from ladder.bench import provenance
 from ladder.errors import LadderError

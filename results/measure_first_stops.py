@@ -19,8 +19,8 @@ import time
 from datetime import date
 from pathlib import Path
 
-from ladder.build import pinned_nvcc
-from ladder.build.toolchain import prefix
+from ladder.compile import pinned_nvcc
+from ladder.compile.toolchain import prefix
 from ladder.stages import discover
 
 COLUMNS = (

@@ -32,9 +32,9 @@ sys.path.insert(0, str(ROOT))
 import pandas as pd  # noqa: E402
 from measure_counters import environment_here, metrics_here  # noqa: E402
 
-from ladder import nsight  # noqa: E402
-from ladder.emulator import COUNTERS  # noqa: E402
+from ladder.counts import nsight  # noqa: E402
 from ladder.errors import LadderError  # noqa: E402
+from ladder.run.emulator import COUNTERS  # noqa: E402
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -67,7 +67,7 @@ class Program:
     flags: tuple[str, ...]
 
     def build(self, sources: Path, target: Any) -> Path:
-        from ladder.build import build_program
+        from ladder.compile import build_program
 
         where = (sources / self.repository).resolve()
         for folder in self.folders:
@@ -118,8 +118,8 @@ def _git(*words: str) -> None:
 
 def count(sources: Path) -> pd.DataFrame:
     """One row a kernel: what the emulator counts."""
-    from ladder.build import EmulatorTarget
-    from ladder.emulator import run_program
+    from ladder.compile import EmulatorTarget
+    from ladder.run.emulator import run_program
 
     rows = []
     with open(os.devnull, "wb") as nowhere:
@@ -136,7 +136,7 @@ def count(sources: Path) -> pd.DataFrame:
 
 def measure(sources: Path) -> pd.DataFrame:
     """One row a launch: where it was measured, and what ncu counts."""
-    from ladder.build import CudaTarget
+    from ladder.compile import CudaTarget
 
     ncu = nsight.find_ncu()
     environment = environment_here(ncu)

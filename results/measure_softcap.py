@@ -175,7 +175,7 @@ def measured(made: dict[str, list[str]]) -> Iterator[pd.DataFrame]:
 
 def check(made: dict[str, list[str]]) -> int:
     """Prints whether each copy is right on the emulator; returns 1 if one is not."""
-    from ladder.evaluation import evaluate  # needs the emulator, which the machine that measures may lack
+    from ladder.run.evaluation import evaluate  # needs the emulator, which the machine that measures may lack
 
     wrong = 0
     for rung, names in made.items():

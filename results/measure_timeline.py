@@ -26,9 +26,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from variants import make_variant, own_stages
 
 from ladder.bench import provenance
+from ladder.call.runs import Choice, prepare
 from ladder.common import files
 from ladder.errors import LadderError
-from ladder.functional.runs import Choice, prepare
 from ladder.operations import Problem, operation_of
 
 HEAD_DIM = 64

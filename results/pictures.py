@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ladder import nsight
-from ladder.evaluation import compare
+from ladder.counts import nsight
 from ladder.operations import DEFAULT_PROBLEM, Problem
+from ladder.run.evaluation import compare
 from ladder.stages import discover, of_today
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def busy() -> pd.DataFrame:
 
 
 def draw_busy(data: pd.DataFrame) -> Figure:
-    from ladder.plots import busy_picture
+    from ladder.show.plots import busy_picture
 
     panels = {
         f"d = {d}": rows.drop(columns="d").set_index("stage") for d, rows in data.groupby("d", sort=True)
@@ -135,7 +135,7 @@ def turns() -> pd.DataFrame:
 
 
 def draw_turns(data: pd.DataFrame) -> Figure:
-    from ladder.plots import turns_picture
+    from ladder.show.plots import turns_picture
 
     return turns_picture(data)
 
@@ -147,7 +147,7 @@ def timeline() -> pd.DataFrame:
 
 
 def draw_timeline(data: pd.DataFrame) -> Figure:
-    from ladder.plots import clocks_picture
+    from ladder.show.plots import clocks_picture
 
     return clocks_picture(data)
 
@@ -159,7 +159,7 @@ def ranks() -> pd.DataFrame:
 
 
 def draw_ranks(data: pd.DataFrame) -> Figure:
-    from ladder.plots import ranks_picture
+    from ladder.show.plots import ranks_picture
 
     panels = {name: data[data.contender == name] for name in ("all_gather", "ring", "zigzag", "ulysses")}
     title = f"causal attention, forward and backward, of N = {data['N'].iloc[0]:,} rows on two H100s"
@@ -167,7 +167,7 @@ def draw_ranks(data: pd.DataFrame) -> Figure:
 
 
 def draw_rungs(data: pd.DataFrame) -> Figure:
-    from ladder.plots import rungs_picture
+    from ladder.show.plots import rungs_picture
 
     problem = _SPEED_PROBLEMS[0]
     sizes = f"B=4 H=16 N=M={problem['N']} d={problem['d']} {problem['dtype']}"
@@ -179,13 +179,13 @@ def draw_rungs(data: pd.DataFrame) -> Figure:
 
 
 def draw_speeds(data: pd.DataFrame) -> Figure:
-    from ladder.plots import speed_picture
+    from ladder.show.plots import speed_picture
 
     return speed_picture(data, _SPEED_PROBLEMS, data["ceiling"].iloc[0])
 
 
 def draw_roofline(data: pd.DataFrame) -> Figure:
-    from ladder.plots import roofline_picture
+    from ladder.show.plots import roofline_picture
 
     (wavefronts_per_second,), (roof,) = data["wavefronts_per_second"].unique(), data["ceiling"].unique()
     return roofline_picture(data, wavefronts_per_second=wavefronts_per_second, roof=roof)
@@ -219,7 +219,7 @@ def is_stale(name: str) -> bool:
 
 def write(name: str) -> None:
     """Draws the picture; the same data always give the same file."""
-    from ladder.plots import as_svg
+    from ladder.show.plots import as_svg
 
     picture = ALL[name]
     data = picture.data()

@@ -250,7 +250,7 @@ class Runner:
             result.outcome, result.detail = "wrong", f"prints other numbers than on an {reference.gpu}"
 
     def _build(self, program: Program) -> None:
-        from ladder.build import EmulatorTarget, build_program
+        from ladder.compile import EmulatorTarget, build_program
 
         before = Path.cwd()
         os.chdir(program.folder)
@@ -349,7 +349,7 @@ def _place(who: object) -> str:
 
 def emulator_digest() -> str:
     """Hashes the emulator's library and what of the package runs programs."""
-    from ladder.build.libraries import emulator_library
+    from ladder.compile.libraries import emulator_library
 
     library = emulator_library()
     parts = hashlib.sha256()

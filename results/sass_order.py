@@ -19,7 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ladder.build import toolchain
+from ladder.compile import toolchain
 from ladder.stages import discover, include_directory
 
 ARCH = "sm_90"

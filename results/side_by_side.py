@@ -32,12 +32,12 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from ladder.backends import get_backend, make_outputs
-from ladder.backends.timing import Timing
 from ladder.bench.provenance import measured_on
-from ladder.build import build_all
+from ladder.compile import build_all
 from ladder.errors import LadderError
 from ladder.operations import AnyProblem, operation_of
+from ladder.run.backends import get_backend, make_outputs
+from ladder.run.backends.timing import Timing
 from ladder.stages import discover
 
 BURST_MS = 50.0

@@ -21,10 +21,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from ladder.backends import get_backend
-from ladder.build import build
+from ladder.compile import build
 from ladder.errors import LadderError
-from ladder.evaluation import default_problem
+from ladder.run.backends import get_backend
+from ladder.run.evaluation import default_problem
 from ladder.stages import Stage, discover, include_directory
 
 _CODE = (".cu", ".h")

@@ -32,12 +32,12 @@ TORCHES = ("2.6", "2.13")
 #: with torch's attention and compiled into a graph by torch.compile.
 TESTS = (
     "tests/operations/test_problem.py",
-    "tests/evaluation/test_table.py",
-    "tests/functional/test_functional.py",
-    "tests/functional/test_operators.py",
-    "tests/backends/test_timing.py",
-    "tests/nsight/test_nsight.py",
-    "tests/profiling/test_profiling.py",
+    "tests/run/evaluation/test_table.py",
+    "tests/call/test_functional.py",
+    "tests/call/test_operators.py",
+    "tests/run/backends/test_timing.py",
+    "tests/counts/nsight/test_nsight.py",
+    "tests/counts/profiling/test_profiling.py",
 )
 PACKAGES = (
     "numpy",

@@ -11,12 +11,12 @@ import torch
 from continued import is_left_out
 from rich.console import Console
 
-from ladder.backends import get_backend
-from ladder.build import PTXAS_REPORT, build
+from ladder.compile import PTXAS_REPORT, build
 from ladder.errors import LadderError
-from ladder.evaluation import Evaluation, evaluate, run_comparison
 from ladder.operations import AnyProblem
-from ladder.render import comparison_tables
+from ladder.run.backends import get_backend
+from ladder.run.evaluation import Evaluation, evaluate, run_comparison
+from ladder.show.render import comparison_tables
 from ladder.stages import Stage, discover, root
 
 BACKENDS = ["emulator", "cuda"] if torch.cuda.is_available() else ["emulator"]

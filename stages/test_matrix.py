@@ -15,10 +15,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ladder.backends import Treatment, get_backend
-from ladder.build import build
+from ladder.compile import build
 from ladder.errors import ExecutionError, UnsupportedProblem
-from ladder.evaluation import (
+from ladder.operations import DTYPES, AnyProblem, Huge, get_operation, operation_of
+from ladder.run.backends import Treatment, get_backend
+from ladder.run.evaluation import (
     check_stage,
     default_problem,
     evaluate_all,
@@ -26,7 +27,6 @@ from ladder.evaluation import (
     faults_beyond_32_bits,
     reference_of,
 )
-from ladder.operations import DTYPES, AnyProblem, Huge, get_operation, operation_of
 from ladder.stages import Stage, discover
 
 LADDER = discover()

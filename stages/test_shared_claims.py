@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from ladder.evaluation import default_problem, evaluate_all
 from ladder.operations import get_operation
+from ladder.run.evaluation import default_problem, evaluate_all
 from ladder.stages import Stage, discover
 
 LADDER = discover()

@@ -13,28 +13,23 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE, EMULATOR = ROOT / "ladder", ROOT / "emulator"
-#: Bottom up.
-FOLDERS = (
-    *(
-        "common",
-        "operations",
-        "stages",
-        "build",
-        "emulator",
-        "foreign",
-        "backends",
-        "evaluation",
-        "functional",
-    ),
-    *("banks", "lines", "nsight", "profiling", "plots", "render", "torch", "distributed", "exercises"),
-    *("classroom", "debugger", "lessons", "serving", "bench", "cli"),
+#: Bottom up: the rooms, and the packages within a room, each named by its door.
+PACKAGES = (
+    *("common", "operations", "stages", "compile"),
+    *("run.emulator", "run.foreign", "run.backends", "run.evaluation"),
+    *("counts.banks", "counts", "counts.nsight", "counts.profiling"),
+    *("show.plots", "show.render"),
+    *("call", "call.torch", "call.distributed"),
+    "debugger",
+    *("course.exercises", "course.classroom", "course.lessons", "course.serving"),
+    *("bench", "cli"),
 )
 EMULATOR_FOLDERS = (
     *("ptx", "program", "machine", "instructions", "sanitizer", "runtime", "libraries", "python"),
     "wasm",
 )
 #: Modules outside the folders, which all may use.
-GROUND = {"doors", "errors", "project", "_emulator"}
+GROUND = {"doors", "errors", "moved", "project", "_emulator"}
 
 
 def module_of(path: Path) -> str:
@@ -58,9 +53,11 @@ def python_graph() -> dict[str, set[str]]:
     return {name: set(imports(path, set(paths))) - {name} for name, path in paths.items()}
 
 
-def folder(module: str) -> str:
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 else ""
+def package_of(module: str) -> str:
+    """The package that a module is in, or what it is called itself if it is in none."""
+    parts = module.split(".")[1:]
+    names = (".".join(parts[:length]) for length in (2, 1))
+    return next((name for name in names if name in PACKAGES), parts[0] if parts else "")
 
 
 def upward(arrows: Mapping[str, set[str]], order: tuple[str, ...]) -> list[str]:
@@ -74,18 +71,21 @@ def upward(arrows: Mapping[str, set[str]], order: tuple[str, ...]) -> list[str]:
 
 
 def test_every_folder_has_a_place() -> None:
-    assert {path.parent.name for path in PACKAGE.glob("*/__init__.py")} == set(FOLDERS)
+    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert rooms == {name.split(".")[0] for name in PACKAGES}
+    without_door = {"ladder.bench", "ladder.common"}
+    assert exports().keys() - {"ladder"} | without_door == {f"ladder.{name}" for name in PACKAGES}
     assert {path.parent.name for path in EMULATOR.glob("*/*.cpp")} == set(EMULATOR_FOLDERS)
 
 
 def test_no_arrow_points_up_in_python() -> None:
     arrows: dict[str, set[str]] = {}
     for module, targets in python_graph().items():
-        if folder(module) in FOLDERS:
-            arrows.setdefault(folder(module), set()).update(
-                folder(target) for target in targets if folder(target) not in (GROUND | {""})
+        if package_of(module) in PACKAGES:
+            arrows.setdefault(package_of(module), set()).update(
+                package_of(target) for target in targets if package_of(target) not in (GROUND | {""})
             )
-    assert upward(arrows, FOLDERS) == []
+    assert upward(arrows, PACKAGES) == []
 
 
 def test_no_module_goes_round() -> None:
@@ -98,23 +98,24 @@ def test_no_module_goes_round() -> None:
 
 def test_the_ground_knows_no_folder() -> None:
     known = {
-        module: folder(target)
+        module: package_of(target)
         for module, targets in python_graph().items()
         for target in targets
-        if folder(module) in GROUND
+        if package_of(module) in GROUND
     }
-    assert not set(known.values()) & set(FOLDERS)
+    assert not set(known.values()) & set(PACKAGES)
 
 
 def test_others_use_what_the_door_names() -> None:
-    """Names from another folder must be imported through its door, not from its modules."""
+    """Names from another package must be imported through its door, not from its modules."""
     inner = []
     for path in PACKAGE.rglob("*.py"):
-        own = folder(module_of(path))
+        own = package_of(module_of(path))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and re.match(r"ladder(\.\w+){2}", node.module or ""):
-                other = folder(str(node.module))
-                if other not in (own, "common", "") and path.name != "__init__.py":
+                other = package_of(str(node.module))
+                through_door = node.module == f"ladder.{other}" or other in (own, "common", "")
+                if not through_door and path.name != "__init__.py":
                     inner.append(f"{path.relative_to(ROOT)}: {node.module}")
     assert inner == []
 
@@ -131,7 +132,7 @@ def test_every_name_of_a_door_is_there() -> None:
 def exports() -> dict[str, set[str]]:
     """The names that each door offers."""
     doors: dict[str, set[str]] = {}
-    for path in [PACKAGE / "__init__.py", *PACKAGE.glob("*/__init__.py")]:
+    for path in [PACKAGE / "__init__.py", *PACKAGE.rglob("*/__init__.py")]:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.If):
                 names = {
@@ -152,6 +153,6 @@ def test_no_arrow_points_up_in_the_emulator() -> None:
 
 def test_the_picture_has_the_same_order() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    for folders, place in ((FOLDERS, "ladder/"), (EMULATOR_FOLDERS, "emulator/")):
-        named = re.findall(rf"^\| `{place}(\w+)/` \|", text, re.MULTILINE)
-        assert tuple(reversed(named)) == folders
+    for folders, place in ((PACKAGES, "ladder/"), (EMULATOR_FOLDERS, "emulator/")):
+        named = re.findall(rf"^\| `{place}([\w/]+)/` \|", text, re.MULTILINE)
+        assert tuple(name.replace("/", ".") for name in reversed(named)) == folders

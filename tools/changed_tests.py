@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 MAIN_BRANCHES = ("main", "origin/main", "upstream/main")
 STEPS, MATRIX = "tests/stages/test_steps.py", "stages/test_matrix.py"
 PAGES = ("tests/docs/test_translations.py", "tests/results/test_tables.py")
-EXERCISES, LESSONS = "tests/exercises/test_exercises.py", "tests/lessons/test_notebooks.py"
+EXERCISES, LESSONS = "tests/course/exercises/test_exercises.py", "tests/course/lessons/test_notebooks.py"
 #: A rung that runs most of the emulator in seconds.
 SMOKE = f"{MATRIX}::test_one_kernel+v3_swizzle"
 _KEY = r'^{} = "(\w+)"'

@@ -54,7 +54,7 @@ c.JupyterHub.load_roles = [
 CHECK = """
 import json, os, random, resource, subprocess, sys, time
 from pathlib import Path
-from ladder.exercises import Workspace, fill_gap, get_exercise, solution_text
+from ladder.course.exercises import Workspace, fill_gap, get_exercise, solution_text
 name = sys.argv[1]
 exercise, workspace = get_exercise(name), Workspace(Path("my_exercises"), may_be_new=True)
 if not workspace.is_started(exercise):

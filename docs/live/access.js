@@ -1,5 +1,5 @@
-// One access of a warp as a reader types it: addresses, swizzle and lanes, checked as ladder/banks/access.py and
-// ladder/banks/explorer.py check them, with their errors. What an access costs is not here: the emulator's bank model
+// One access of a warp as a reader types it: addresses, swizzle and lanes, checked as ladder/counts/banks/access.py and
+// ladder/counts/banks/explorer.py check them, with their errors. What an access costs is not here: the emulator's bank model
 // says it.
 import { expression, Refusal } from "./expression.js";
 

@@ -1,4 +1,4 @@
-// Integer expressions in lane, evaluated as C++ would, without eval(): what ladder/banks/expression.py takes, with
+// Integer expressions in lane, evaluated as C++ would, without eval(): what ladder/counts/banks/expression.py takes, with
 // its errors. Values are BigInt. tests/docs/test_live_accesses.py compares the two.
 
 const LARGEST = 2n ** 48n, LONGEST = 2000, DEEPEST = 60, SHOWN = 60;

@@ -19,7 +19,7 @@ function translated(text) {
   return WORDS[plain] ?? MESSAGES[plain] ?? WORDS[message]?.replace(/\{(\d+)\}/g, (_, index) => figures[index]) ?? formed(plain);
 }
 
-/// As retold() in ladder/emulator/forms.py.
+/// As retold() in ladder/run/emulator/forms.py.
 function formed(text) {
   for (const [pattern, names, own] of FORMS) {
     const found = text.match(pattern);

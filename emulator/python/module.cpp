@@ -1,4 +1,4 @@
-// ladder._emulator, the base of ladder/emulator/: plain values in and out. The user-facing classes are in
+// ladder._emulator, the base of ladder/run/emulator/: plain values in and out. The user-facing classes are in
 // Python.
 #include "python/debugging.h"
 #include "python/values.h"

@@ -29,10 +29,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import ladder
 from ladder.bench.provenance import measured_on
+from ladder.call import gradient_inputs, inputs_of, prepared, prepared_gradients
 from ladder.common import files
 from ladder.common.progress import steps
 from ladder.errors import LadderError
-from ladder.functional import gradient_inputs, inputs_of, prepared, prepared_gradients
 from ladder.operations import Problem
 
 #: Most calls in a row, and how long they take at most; a GPU's queue holds about a thousand launches, of

@@ -12,12 +12,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from ladder.backends import get_backend
 from ladder.bench.provenance import measured_on
-from ladder.build import CudaTarget, build_program
 from ladder.common import files
 from ladder.common.progress import steps
+from ladder.compile import CudaTarget, build_program
 from ladder.errors import ExecutionError, LadderError
+from ladder.run.backends import get_backend
 
 SOURCE = Path(__file__).with_suffix(".cu")
 #: What is counted for each hardware unit.

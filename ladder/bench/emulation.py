@@ -15,9 +15,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from ladder.build import toolchain
-from ladder.emulator import Launch, Module, session
+from ladder.compile import toolchain
 from ladder.errors import BuildError, LadderError
+from ladder.run.emulator import Launch, Module, session
 
 RUNS = 5
 HOPPER = "sm_90a"

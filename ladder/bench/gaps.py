@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ladder.bench.mutants import Mutant, Outcome, mutants_of, report
 from ladder.common import cache
 from ladder.common.progress import steps
-from ladder.exercises import (
+from ladder.course.exercises import (
     BEGIN,
     END,
     Exercise,

@@ -1,5 +1,5 @@
 """Times every rung on this machine's GPU beside torch's implementations, all in one run. Each contender's
-first output is checked on part of the problem before :mod:`ladder.backends.timing` times them all.
+first output is checked on part of the problem before :mod:`ladder.run.backends.timing` times them all.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from rich.table import Table
 from torch import Tensor
 
 import ladder
-from ladder.backends import Timing, call, get_backend, make_outputs, timing
 from ladder.bench.provenance import measured_on
-from ladder.build import build_all
 from ladder.common import files
 from ladder.common.progress import steps
+from ladder.compile import build_all
 from ladder.errors import LadderError, UnsupportedProblem
 from ladder.operations import (
     DEFAULT_OPERATION,
@@ -34,6 +33,7 @@ from ladder.operations import (
     operation_of,
     parse_dtype,
 )
+from ladder.run.backends import Timing, call, get_backend, make_outputs, timing
 from ladder.stages import Stage, discover, stage_and_options
 
 MATMUL = "torch matmul"

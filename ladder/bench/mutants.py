@@ -28,18 +28,18 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from ladder.backends import EmulatorBackend
 from ladder.bench import record
 from ladder.bench.operators import Mutant, is_of_order, library_mutants, mutants, mutants_of
 from ladder.bench.record import Outcome
-from ladder.build import build, emulator_library
 from ladder.common import cache, files
 from ladder.common.isolation import ProcessEnded, call
 from ladder.common.progress import steps
-from ladder.emulator import instruction_limit
+from ladder.compile import build, emulator_library
 from ladder.errors import BuildError, LadderError
-from ladder.evaluation import default_problem, is_faulty, run_comparison
 from ladder.operations import DTYPES
+from ladder.run.backends import EmulatorBackend
+from ladder.run.emulator import instruction_limit
+from ladder.run.evaluation import default_problem, is_faulty, run_comparison
 from ladder.stages import Stage, discover, include_directory, root
 
 if sys.version_info >= (3, 11):

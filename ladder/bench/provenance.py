@@ -7,7 +7,7 @@ import subprocess
 
 import torch
 
-from ladder.build import toolchain
+from ladder.compile import toolchain
 
 
 def measured_on() -> dict[str, str]:

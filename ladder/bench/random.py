@@ -16,13 +16,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ladder.backends import get_backend
-from ladder.build import build
 from ladder.common import cache
 from ladder.common.progress import Steps, steps
+from ladder.compile import build
 from ladder.errors import CacheError, LadderError
-from ladder.evaluation import evaluate_all, verdict_key
 from ladder.operations import AnyProblem, get_operation
+from ladder.run.backends import get_backend
+from ladder.run.evaluation import evaluate_all, verdict_key
 from ladder.stages import Stage, discover
 
 #: Problems of a stage that share a process, before it is the next stage's turn.

@@ -10,8 +10,8 @@ from pathlib import Path
 import pandas as pd
 
 from ladder.bench.operators import Mutant
-from ladder.build import toolchain
 from ladder.common import files
+from ladder.compile import toolchain
 
 #: What becomes of a mutant that no judge can or need find.
 NO_CODE, SAME_CODE, EQUIVALENT, SURVIVES = "does not build", "same code", "equivalent", "not found"

@@ -10,7 +10,7 @@ from ladder.cli.output import print_lines, save_picture
 from ladder.common.terminal import console
 
 if TYPE_CHECKING:
-    from ladder.banks import Placement
+    from ladder.counts.banks import Placement
 
 _EXAMPLES = """\
 examples:
@@ -79,9 +79,9 @@ def add(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from ladder import banks
-    from ladder.banks import AccessError, parse_mask
-    from ladder.render import exploration_lines
+    from ladder.counts import banks
+    from ladder.counts.banks import AccessError, parse_mask
+    from ladder.show.render import exploration_lines
 
     is_tile = options.op in _TILE_OPS
     for name in _NOT_FOR[options.op if is_tile else "lanes"]:
@@ -109,7 +109,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _place(options: argparse.Namespace) -> int:
-    from ladder.render import placement_lines
+    from ladder.show.render import placement_lines
 
     found = _tile(options)
     if options.picture:
@@ -119,8 +119,8 @@ def _place(options: argparse.Namespace) -> int:
 
 
 def _tile(options: argparse.Namespace) -> Placement:
-    from ladder import banks
-    from ladder.banks import AccessError
+    from ladder.counts import banks
+    from ladder.counts.banks import AccessError
 
     shape = banks.parse_shape(options.address)
     swizzle = banks.parse_swizzle(options.swizzle if options.swizzle is not None else "none")

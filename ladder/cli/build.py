@@ -18,8 +18,8 @@ def add(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from ladder.backends import get_backend
-    from ladder.build import build_all
+    from ladder.compile import build_all
+    from ladder.run.backends import get_backend
     from ladder.stages import discover
 
     ladder = discover()

@@ -39,8 +39,8 @@ def add(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from ladder.evaluation import checked_stage, stage_remarks
-    from ladder.render import findings_lines, remark_lines
+    from ladder.run.evaluation import checked_stage, stage_remarks
+    from ladder.show.render import findings_lines, remark_lines
     from ladder.stages import discover, name_today
 
     require_emulator(options, "sees every access")
@@ -104,7 +104,7 @@ def _no_stage_but_a_file(path: Path, ladder: Ladder) -> LadderError:
 
 
 def _no_stage_but_an_exercise(name: str) -> LadderError | None:
-    from ladder.exercises import Workspace, exercises
+    from ladder.course.exercises import Workspace, exercises
 
     exercise = next((one for one in exercises() if one.name == name), None)
     if exercise is None:

@@ -15,8 +15,8 @@ from ladder.common import files
 from ladder.common.terminal import console, errors, print_table
 
 if TYPE_CHECKING:
-    from ladder.classroom import Entry
-    from ladder.render import ClassPage
+    from ladder.course.classroom import Entry
+    from ladder.show.render import ClassPage
 
 _BY = ("wavefronts", "instructions", "conflicts", "sectors")
 
@@ -48,8 +48,8 @@ def _add_folder(parser: argparse.ArgumentParser, csv: str) -> None:
 
 
 def _grade(options: argparse.Namespace) -> int:
-    from ladder.classroom import class_page, grade_class, grades_csv
-    from ladder.render import class_document
+    from ladder.course.classroom import class_page, grade_class, grades_csv
+    from ladder.show.render import class_document
 
     grades = grade_class(options.folder, options.exercise, options.jobs)
     page = class_page(grades)
@@ -74,7 +74,7 @@ def _solved_table(page: ClassPage) -> Table:
 
 
 def _board(options: argparse.Namespace) -> int:
-    from ladder.classroom import board_csv, rank
+    from ladder.course.classroom import board_csv, rank
 
     entries = rank(options.folder, options.by, options.jobs)
     for problem in dict.fromkeys((one.computes, one.problem) for one in entries if one.rank):
@@ -89,7 +89,7 @@ def _board(options: argparse.Namespace) -> int:
 
 
 def _board_table(entries: list[Entry], title: str, by: str) -> Table:
-    from ladder.render import plain_table
+    from ladder.show.render import plain_table
 
     table = plain_table(title)
     names = sorted(entries[0].counts, key=lambda name: name != by)

@@ -13,7 +13,7 @@ from ladder.cli.problems import add_operation_option, by_operation
 from ladder.common.terminal import errors, show_error
 
 if TYPE_CHECKING:
-    from ladder.evaluation import Comparison
+    from ladder.run.evaluation import Comparison
 
 
 def add(commands: Any) -> None:
@@ -31,7 +31,7 @@ def add(commands: Any) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     """Shows one table per operation of the named stages; by default, attention's."""
-    from ladder.evaluation import run_comparison
+    from ladder.run.evaluation import run_comparison
 
     results = []
     for operation, names in by_operation(options).items():
@@ -54,7 +54,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _say_of_comparison(result: Comparison, options: argparse.Namespace) -> None:
     """Reports why stages are missing from the table, and what to do about wrong ones."""
-    from ladder.backends import get_backend
+    from ladder.run.backends import get_backend
 
     if options.stages or options.details:
         for name, skip in result.skipped.items():

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from ladder import stages
-from ladder.build import emulator_library, housekeeping, toolchain
 from ladder.common import cache, files
+from ladder.compile import emulator_library, housekeeping, toolchain
 from ladder.errors import LadderError, ProfilerError, ToolchainError
 
 #: How serious a finding is: ``missing`` stops the ladder, ``absent`` does not.
@@ -157,7 +157,7 @@ def _system_compiler() -> _Result:
 
 
 def _nsight_compute() -> _Result:
-    from ladder.nsight import find_ncu
+    from ladder.counts.nsight import find_ncu
 
     try:
         return OK, f"{find_ncu()}, for ladder profile", ""

@@ -11,10 +11,10 @@ from rich.markup import escape
 from ladder.cli.options import add_command, add_flags_option, add_json_option, nvcc_flags
 from ladder.cli.output import print_lines, write_rows
 from ladder.common.terminal import console, errors
-from ladder.emulator import variables
+from ladder.run.emulator import variables
 
 if TYPE_CHECKING:
-    from ladder.emulator import ProgramResult
+    from ladder.run.emulator import ProgramResult
 
 
 def add(commands: Any) -> None:
@@ -42,8 +42,8 @@ def add(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from ladder.emulator import CRASHES, emulate
-    from ladder.render import launches_tables, uncounted_line
+    from ladder.run.emulator import CRASHES, emulate
+    from ladder.show.render import launches_tables, uncounted_line
 
     flags = [f"-I{Path(directory).absolute()}" for directory in options.include] + [
         f"-D{name}" for name in options.define
@@ -69,7 +69,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _show_checked(options: argparse.Namespace, result: ProgramResult) -> int:
-    from ladder.render import findings_lines
+    from ladder.show.render import findings_lines
 
     if options.json != "-":
         print_lines(findings_lines(result.findings, options.sources[0].name, result.remarks))

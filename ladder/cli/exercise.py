@@ -19,7 +19,7 @@ from ladder.common.wording import said
 from ladder.errors import LadderError
 
 if TYPE_CHECKING:
-    from ladder.exercises import Exercise, Verdict, Workspace
+    from ladder.course.exercises import Exercise, Verdict, Workspace
 
 #: Polling interval of the watched files.
 _LOOK_S = 0.5
@@ -70,13 +70,13 @@ def _say(text: str, style: str | None = None) -> None:
 
 
 def _say_prose(text: str) -> None:
-    from ladder.exercises import PROSE_WIDTH
+    from ladder.course.exercises import PROSE_WIDTH
 
     console.print(text, width=min(console.width, PROSE_WIDTH), highlight=False, markup=False)
 
 
 def _list(options: argparse.Namespace) -> int:
-    from ladder.exercises import Workspace, exercises
+    from ladder.course.exercises import Workspace, exercises
 
     workspace = Workspace(options.folder)
     table = Table(box=None, pad_edge=False)
@@ -104,7 +104,7 @@ def _list(options: argparse.Namespace) -> int:
 
 def _title(exercise: Exercise) -> str:
     """The title in the reader's language; the English one, and an error, if the translation is broken."""
-    from ladder.exercises import ExerciseError, worded
+    from ladder.course.exercises import ExerciseError, worded
 
     try:
         return worded(exercise).title
@@ -115,7 +115,7 @@ def _title(exercise: Exercise) -> str:
 
 def _show_broken() -> bool:
     """Shows the errors of exercises that cannot be read; returns whether there are none."""
-    from ladder.exercises import broken_exercises
+    from ladder.course.exercises import broken_exercises
 
     for error in broken_exercises().values():
         show_error(error)
@@ -131,7 +131,7 @@ def _say_next(following: Exercise | None) -> None:
 
 
 def _say_how_many(workspace: Workspace) -> None:
-    from ladder.exercises import exercises
+    from ladder.course.exercises import exercises
 
     solved = sum(workspace.progress(one).solved for one in exercises())
     _say("\n" + said("{n} of {count} solved", n=solved, count=len(exercises())), "bold")
@@ -145,7 +145,7 @@ def _state(workspace: Workspace, exercise: Exercise) -> str:
 
 def _next(workspace: Workspace, solved: Exercise | None = None) -> Exercise | None:
     """The next unsolved exercise: after ``solved`` in its rung, then in later rungs, then anywhere."""
-    from ladder.exercises import exercises
+    from ladder.course.exercises import exercises
 
     everything = exercises()
     if solved is not None:
@@ -160,7 +160,7 @@ def _next(workspace: Workspace, solved: Exercise | None = None) -> Exercise | No
 
 def _chosen(workspace: Workspace, name: str | None) -> Exercise:
     """The named exercise, or that of the working directory, or else the one changed last."""
-    from ladder.exercises import ExerciseError, exercises, get_exercise
+    from ladder.course.exercises import ExerciseError, exercises, get_exercise
 
     if name is not None:
         return get_exercise(name)
@@ -178,7 +178,7 @@ def _nothing_in(workspace: Workspace) -> str:
 
 
 def _start(options: argparse.Namespace) -> int:
-    from ladder.exercises import Workspace, get_exercise
+    from ladder.course.exercises import Workspace, get_exercise
 
     workspace = Workspace(options.folder, may_be_new=True)
     exercise = get_exercise(options.name) if options.name else _next(workspace)
@@ -203,7 +203,7 @@ def _show_task(workspace: Workspace, exercise: Exercise) -> None:
 
 
 def _show_what_to_write(workspace: Workspace, exercise: Exercise) -> None:
-    from ladder.exercises import PICTURE, gap_line, worded
+    from ladder.course.exercises import PICTURE, gap_line, worded
 
     path = workspace.path(exercise)
     shown = worded(exercise)
@@ -233,7 +233,7 @@ def _near(path: Path) -> Path:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from ladder.exercises import Workspace, exercises
+    from ladder.course.exercises import Workspace, exercises
 
     workspace = Workspace(options.folder)
     if options.all:
@@ -256,7 +256,7 @@ def _check(options: argparse.Namespace) -> int:
 
 def _checked(workspace: Workspace, exercise: Exercise, options: argparse.Namespace) -> dict[str, Any]:
     """Checks an exercise, unless it is one of all and not started, and shows the verdict; returns its row."""
-    from ladder.exercises import check
+    from ladder.course.exercises import check
 
     row: dict[str, Any] = {"exercise": exercise.name, "rung": exercise.rung, "title": exercise.title}
     if options.all and not workspace.is_started(exercise):
@@ -284,7 +284,7 @@ def _checked(workspace: Workspace, exercise: Exercise, options: argparse.Namespa
 
 def _watch(options: argparse.Namespace) -> int:
     """Shows the task, checks at once and after each save, and starts the next exercise when one is solved."""
-    from ladder.exercises import Workspace, check
+    from ladder.course.exercises import Workspace, check
 
     workspace = Workspace(options.folder)
     exercise = _to_watch(workspace, options.name)
@@ -313,7 +313,7 @@ def _watch(options: argparse.Namespace) -> int:
 
 def _to_watch(workspace: Workspace, name: str | None) -> Exercise | None:
     """The named exercise, or the one being worked on, or else the next one."""
-    from ladder.exercises import exercises, get_exercise
+    from ladder.course.exercises import exercises, get_exercise
 
     if name is not None:
         return get_exercise(name)
@@ -325,7 +325,7 @@ def _to_watch(workspace: Workspace, name: str | None) -> Exercise | None:
 
 def _saved(workspace: Workspace, seen: dict[str, float]) -> tuple[Exercise, dict[str, float]]:
     """Waits until a started exercise is saved; returns it with the times of all."""
-    from ladder.exercises import get_exercise
+    from ladder.course.exercises import get_exercise
 
     while True:
         time.sleep(_LOOK_S)
@@ -338,7 +338,7 @@ def _saved(workspace: Workspace, seen: dict[str, float]) -> tuple[Exercise, dict
 
 def _times(workspace: Workspace) -> dict[str, float]:
     """When each exercise started was last written, by name."""
-    from ladder.exercises import exercises
+    from ladder.course.exercises import exercises
 
     return {one.name: _last_write(workspace, one) for one in exercises() if workspace.is_started(one)}
 
@@ -379,7 +379,7 @@ def _keep(workspace: Workspace, verdict: Verdict) -> None:
 
 
 def _show_verdict(workspace: Workspace, verdict: Verdict, *, brief: bool) -> None:
-    from ladder.exercises import afterword_lines, gap_text, verdict_lines
+    from ladder.course.exercises import afterword_lines, gap_text, verdict_lines
 
     exercise = verdict.exercise
     lines = list(verdict_lines(verdict))
@@ -404,7 +404,7 @@ def _write_json(target: str | None, rows: list[dict[str, Any]]) -> None:
 
 
 def _hint(options: argparse.Namespace) -> int:
-    from ladder.exercises import Workspace
+    from ladder.course.exercises import Workspace
 
     workspace = Workspace(options.folder)
     exercise = _chosen(workspace, options.name)
@@ -418,7 +418,7 @@ def _hint(options: argparse.Namespace) -> int:
 
 
 def _reset(options: argparse.Namespace) -> int:
-    from ladder.exercises import Workspace, get_exercise
+    from ladder.course.exercises import Workspace, get_exercise
 
     workspace = Workspace(options.folder)
     exercise = get_exercise(options.name)

@@ -18,7 +18,7 @@ from ladder.cli.problems import operation_of_stages
 from ladder.common.terminal import console
 
 if TYPE_CHECKING:
-    from ladder.banks import Placement, Service
+    from ladder.counts.banks import Placement, Service
 
 
 def add(commands: Any) -> None:
@@ -40,8 +40,8 @@ def add(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from ladder.banks import PlacedLine, explain_line, parse_place
-    from ladder.render import explanation_lines, placed_line_lines
+    from ladder.counts.banks import PlacedLine, explain_line, parse_place
+    from ladder.show.render import explanation_lines, placed_line_lines
 
     require_emulator(options, "sees addresses")
     found = explain_line(

@@ -36,9 +36,9 @@ def add(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from ladder.evaluation import evaluate, stage_remarks
-    from ladder.lines import annotate, line_table
-    from ladder.render import page, remark_lines, source_note, source_table
+    from ladder.counts import annotate, line_table
+    from ladder.run.evaluation import evaluate, stage_remarks
+    from ladder.show.render import page, remark_lines, source_note, source_table
 
     require_emulator(options, "counts line by line")
     problem = read_problem(options, operation_of_stages([options.stage]))

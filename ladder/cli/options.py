@@ -90,7 +90,7 @@ def not_negative(text: str) -> int:
 
 def read_problem(options: argparse.Namespace, operation: Operation) -> AnyProblem:
     """The problem that the options describe; sizes not given are the backend's defaults."""
-    from ladder.backends import get_backend
+    from ladder.run.backends import get_backend
 
     return problem_of(options, operation, get_backend(options.backend).default_problem(operation))
 

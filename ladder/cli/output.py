@@ -17,13 +17,13 @@ from ladder.common import files
 from ladder.common.terminal import console, errors, print_table
 
 if TYPE_CHECKING:
-    from ladder.banks import Placement, Service
-    from ladder.evaluation import Comparison
+    from ladder.counts.banks import Placement, Service
+    from ladder.run.evaluation import Comparison
 
 
 def say_where_wrong(row: dict[str, Any], options: argparse.Namespace) -> None:
     """Prints which command to run next about a wrong result."""
-    from ladder.backends import get_backend
+    from ladder.run.backends import get_backend
 
     if row["passed"]:
         return
@@ -48,7 +48,7 @@ _DETAILED = 3
 
 def print_comparison(comparison: Comparison, details: bool = False) -> None:
     """All counts, of few rungs or with ``details``; of many rungs a line each."""
-    from ladder.render import STORY_NOTE, comparison_tables, story_table, verdict_line
+    from ladder.show.render import STORY_NOTE, comparison_tables, story_table, verdict_line
     from ladder.stages import discover
 
     if details or len(comparison.rows) <= _DETAILED:
@@ -63,7 +63,7 @@ def print_comparison(comparison: Comparison, details: bool = False) -> None:
 
 
 def write_rows(target: str | None, rows: Sequence[dict[str, Any]]) -> None:
-    from ladder.evaluation import to_json
+    from ladder.run.evaluation import to_json
 
     if target == "-":
         print(to_json(rows))
@@ -78,8 +78,8 @@ def print_lines(lines: Iterable[Any]) -> None:
 
 def save_picture(what: Service | Sequence[Placement], title: str, path: Path) -> None:
     """Writes the picture of an access, or of tiles."""
-    from ladder import plots
-    from ladder.banks import Service
+    from ladder.counts.banks import Service
+    from ladder.show import plots
 
     if isinstance(what, Service):
         figure = plots.access_picture(what, title)

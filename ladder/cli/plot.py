@@ -61,8 +61,8 @@ def _choices(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from ladder import plots
-    from ladder.lessons import PICTURES, picture
+    from ladder.course.lessons import PICTURES, picture
+    from ladder.show import plots
 
     choices = _choices(options)
     if options.name is None:

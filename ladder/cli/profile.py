@@ -20,7 +20,7 @@ from ladder.common.terminal import console, errors, print_table, show_error, sou
 from ladder.errors import LadderError
 
 if TYPE_CHECKING:
-    from ladder.profiling import Counted
+    from ladder.counts.profiling import Counted
 
 
 def add(commands: Any) -> None:
@@ -48,9 +48,9 @@ def add(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from ladder.counts.profiling import profile, read
     from ladder.errors import ProfilerError
-    from ladder.evaluation import run_comparison
-    from ladder.profiling import profile, read
+    from ladder.run.evaluation import run_comparison
 
     if options.reports:
         if options.stages or options.report or options.option or is_problem_given(options):
@@ -76,7 +76,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _show_counted(counted: list[Counted], options: argparse.Namespace) -> int:
-    from ladder.render import bounds_table, line_tables, note, profile_tables
+    from ladder.show.render import bounds_table, line_tables, note, profile_tables
 
     rows = [row for one in counted for row in (one.row, one.predicted) if row is not None]
     if options.json != "-":

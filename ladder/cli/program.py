@@ -101,6 +101,6 @@ def _require_targets(options: argparse.Namespace) -> None:
             raise LadderError(f"--{found[path.resolve()]} and --{option} both write {path}")
         found[path.resolve()] = option
         if option == "picture":
-            from ladder.plots import check_kind
+            from ladder.show.plots import check_kind
 
             check_kind(path)

@@ -25,10 +25,10 @@ from ladder.errors import BuildError
 from ladder.operations import AnyProblem, Operation
 
 if TYPE_CHECKING:
-    from ladder.banks import Explanation
-    from ladder.evaluation import Comparison
-    from ladder.lines import Annotated
-    from ladder.render import Report, RungReport
+    from ladder.counts import Annotated
+    from ladder.counts.banks import Explanation
+    from ladder.run.evaluation import Comparison
+    from ladder.show.render import Report, RungReport
     from ladder.stages import Stage
 
 
@@ -43,7 +43,7 @@ def add(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from ladder.render import Report, report_document
+    from ladder.show.render import Report, report_document
     from ladder.stages import discover
 
     require_emulator(options, "counts line by line")
@@ -76,8 +76,8 @@ def _comparisons(
     options: argparse.Namespace, operation: Operation, names: Sequence[str]
 ) -> Iterator[Comparison]:
     """Yields the emulator's counts, then the times on the GPU if there is one."""
-    from ladder.backends import get_backend
-    from ladder.evaluation import run_comparison
+    from ladder.run.backends import get_backend
+    from ladder.run.evaluation import run_comparison
 
     yield run_comparison(
         read_problem(options, operation),
@@ -93,7 +93,7 @@ def _comparisons(
 
 
 def _rungs(options: argparse.Namespace, problem: AnyProblem, counted: Comparison) -> list[RungReport]:
-    from ladder.render import RungReport
+    from ladder.show.render import RungReport
     from ladder.stages import discover
 
     ladder = discover()
@@ -110,8 +110,8 @@ def _rungs(options: argparse.Namespace, problem: AnyProblem, counted: Comparison
 
 
 def _rung(options: argparse.Namespace, stage: Stage, problem: AnyProblem, counted: Comparison) -> RungReport:
-    from ladder.evaluation import check_stage
-    from ladder.render import RungReport
+    from ladder.run.evaluation import check_stage
+    from ladder.show.render import RungReport
 
     failure = counted.failed.get(stage.name)
     if isinstance(failure, BuildError):
@@ -128,9 +128,9 @@ def _lines(
     options: argparse.Namespace, stage: Stage, problem: AnyProblem
 ) -> tuple[Annotated, Explanation | None]:
     """The source with its counts, and the worst access of the kernel line with the most conflicts."""
-    from ladder.banks import explain_launches
-    from ladder.evaluation import evaluate
-    from ladder.lines import annotate, line_table
+    from ladder.counts import annotate, line_table
+    from ladder.counts.banks import explain_launches
+    from ladder.run.evaluation import evaluate
 
     chosen = chosen_options(options)
     run = evaluate(stage, problem, backend="emulator", arch=options.arch, options=chosen)

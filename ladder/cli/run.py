@@ -22,7 +22,7 @@ def add(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from ladder.evaluation import run_comparison
+    from ladder.run.evaluation import run_comparison
 
     result = run_comparison(
         read_problem(options, operation_of_stages([options.stage])),

@@ -47,7 +47,7 @@ def add(commands: Any) -> None:
 
 @processes.ended_by_signals()
 def _run(options: argparse.Namespace) -> int:
-    from ladder.serving import Limits, PageServer
+    from ladder.course.serving import Limits, PageServer
 
     with PageServer(options.folder, (options.host, options.port), Limits(jobs=options.jobs)) as server:
         address = f"http://{_own_address(options.host)}:{server.server_address[1]}{server.prefix}"

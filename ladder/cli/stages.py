@@ -15,7 +15,7 @@ def add(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from ladder.render import stages_table
+    from ladder.show.render import stages_table
     from ladder.stages import discover
 
     ladder = discover()

@@ -10,12 +10,12 @@ from ladder.cli.options import add_command
 
 def add(commands: Any) -> None:
     """Adds this subcommand to the argparse subparsers ``commands``."""
-    from ladder.torch import DESCRIPTION, add_options
+    from ladder.call.torch import DESCRIPTION, add_options
 
     add_options(add_command(commands, "torch", _run, DESCRIPTION))
 
 
 def _run(options: argparse.Namespace) -> int:
-    from ladder.torch import run
+    from ladder.call.torch import run
 
     return run(options)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ladder import project
-from ladder.build import toolchain
 from ladder.cli.options import add_command
 from ladder.common.terminal import console
+from ladder.compile import toolchain
 from ladder.errors import LadderError
 
 # pip comes with every virtual environment, and this project is built where it is installed.

@@ -18,13 +18,14 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ladder import _emulator, emulator
-from ladder.backends import Lent, emulate
+from ladder import _emulator
 from ladder.debugger.answers import Answers
 from ladder.debugger.plan import Plan
 from ladder.debugger.stopped import Stopped, Thread
 from ladder.debugger.values import Expression, NoValue, Value
 from ladder.errors import LadderError
+from ladder.run import emulator
+from ladder.run.backends import Lent, emulate
 
 
 class Debuggee:

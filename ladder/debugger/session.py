@@ -17,8 +17,8 @@ from typing import IO, Any
 
 from ladder.debugger.plan import Plan
 from ladder.debugger.values import Expression, NoValue
-from ladder.emulator import Finding, parse_findings
 from ladder.errors import ExecutionError
+from ladder.run.emulator import Finding, parse_findings
 
 #: After so many seconds of running, the state is kept before going on, so that going back is fast.
 _KEEP_S = 0.3

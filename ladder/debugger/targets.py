@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from ladder.backends import Arena, make_outputs
-from ladder.build import DebugTarget, build, build_program
 from ladder.common.progress import steps
+from ladder.compile import DebugTarget, build, build_program
 from ladder.debugger.session import Session
 from ladder.operations import AnyProblem, operation_of
+from ladder.run.backends import Arena, make_outputs
 from ladder.stages import DEFAULT_ARCH, Stage, require_arch
 
 

@@ -15,11 +15,11 @@ import measure_other_kernels as other
 import pandas as pd
 from tables_of.data import H200, ROOT, markdown, measured_rows
 
-from ladder import nsight
-from ladder.evaluation import evaluate
-from ladder.lessons.recorded import UNITS
+from ladder.counts import nsight
+from ladder.course.lessons.recorded import UNITS
 from ladder.operations import Problem
-from ladder.render import most_stalled
+from ladder.run.evaluation import evaluate
+from ladder.show.render import most_stalled
 from ladder.stages import discover
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from tables_of.data import H100, H200, markdown, measured_rows
 
-from ladder.lessons.recorded import hstu_problem, options_by_head_dim
+from ladder.course.lessons.recorded import hstu_problem, options_by_head_dim
 from ladder.operations import DEFAULT_OPERATION
 from ladder.stages import discover
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from ladder.evaluation import Evaluation
 from ladder.operations import Problem
+from ladder.run.evaluation import Evaluation
 
 RunStage = Callable[..., Evaluation]
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from ladder.evaluation import Evaluation
-from ladder.lines import by_kernel_line, line_table
+from ladder.counts import by_kernel_line, line_table
 from ladder.operations import Problem
+from ladder.run.evaluation import Evaluation
 
 RunStage = Callable[..., Evaluation]
 

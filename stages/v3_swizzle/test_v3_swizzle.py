@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ladder.evaluation import Evaluation, evaluate
-from ladder.lines import by_kernel_line, line_table
+from ladder.counts import by_kernel_line, line_table
 from ladder.operations import Problem
+from ladder.run.evaluation import Evaluation, evaluate
 from ladder.stages import discover
 
 RunStage = Callable[..., Evaluation]

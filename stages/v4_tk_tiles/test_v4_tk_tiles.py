@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ladder.evaluation import Evaluation
 from ladder.operations import Problem
+from ladder.run.evaluation import Evaluation
 from ladder.stages import Stage, discover
 
 RunStage = Callable[..., Evaluation]

@@ -33,13 +33,13 @@ def test_the_emulator_is_not_there() -> None:
 
 
 def test_the_gpus_backend_needs_no_emulator() -> None:
-    result = run_bare("ladder.backends.cuda")
+    result = run_bare("ladder.run.backends.cuda")
     assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.parametrize("what", ["gpu", "ceilings"])
 def test_benchmarks_of_a_gpu_run_up_to_the_gpu(what: str) -> None:
-    no_gpu = "import ladder.backends.choice as choice; choice.gpu_is_there = lambda: False"
+    no_gpu = "import ladder.run.backends.choice as choice; choice.gpu_is_there = lambda: False"
     program = BARE.replace("program, sys.argv", f"{no_gpu}\nprogram, sys.argv")
     result = subprocess.run(
         [sys.executable, "-c", program, "ladder.bench", what], capture_output=True, text=True

@@ -14,11 +14,11 @@ import pytest
 
 from ladder.bench import ceilings, gaps, mutants, operators, record
 from ladder.bench.__main__ import main as bench
-from ladder.build import EmulatorTarget, build_program
 from ladder.common import cache
-from ladder.emulator import run_program
-from ladder.exercises import exercises, get_exercise, solution_text
+from ladder.compile import EmulatorTarget, build_program
+from ladder.course.exercises import exercises, get_exercise, solution_text
 from ladder.operations import AnyProblem
+from ladder.run.emulator import run_program
 from ladder.stages import Stage, discover, root
 
 WHERE = {"gpu": "a GPU", "sm_count": "4", "compiler": "nvcc", "date": "2026-01-01"}

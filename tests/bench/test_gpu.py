@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from ladder.backends import Timing
 from ladder.bench import gpu
 from ladder.operations import AnyProblem, Problem, operation_of
+from ladder.run.backends import Timing
 from ladder.stages import Stage, discover
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from waiting import cpu_seconds, descendants, wait_for
 from ladder.cli import main
 from ladder.cli.output import say_written
 from ladder.common import isolation
-from ladder.evaluation import COLUMNS
+from ladder.run.evaluation import COLUMNS
 
 SMALL = ["--problem", "1,2,20,9,32", "--backend", "emulator"]
 

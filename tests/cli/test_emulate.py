@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from ladder.build import toolchain, wheels
 from ladder.cli import main
+from ladder.compile import toolchain, wheels
 
 PROGRAM = r"""
 #include <cstdio>

@@ -17,8 +17,8 @@ import pytest
 import torch  # noqa: F401 - which commands import
 from waiting import descendants, wait_for
 
-from ladder.build import EmulatorTarget
 from ladder.cli import kept, kept_server, main
+from ladder.compile import EmulatorTarget
 
 CHECK = (sys.executable, "-m", "ladder", "exercise", "check", "cuda_map")
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ladder.backends import Timing
 from ladder.cli import main
-from ladder.evaluation import Comparison, make_row
 from ladder.operations import Problem, get_operation
-from ladder.render import Report, RungReport, report_document
+from ladder.run.backends import Timing
+from ladder.run.evaluation import Comparison, make_row
+from ladder.show.render import Report, RungReport, report_document
 from ladder.stages import discover
 
 #: A block of two warps.

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ladder.build import toolchain
 from ladder.cli import main, wheelhouse
+from ladder.compile import toolchain
 
 
 @pytest.fixture

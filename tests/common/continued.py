@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from ladder.backends import get_backend
-from ladder.build import build_all
+from ladder.compile import build_all
+from ladder.run.backends import get_backend
 from ladder.stages import Stage, discover
 
 #: Rungs of which every run also has the lesson and the comparison with a GPU's counters.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ladder.exercises import Exercise
+from ladder.course.exercises import Exercise
 
 
 def is_quick(exercise: Exercise) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from browser import Browser, chromium, served
 from docs_modules import ROOT, docs_module
 
-from ladder.serving import PageServer
+from ladder.course.serving import PageServer
 
 FOLDER, BUILD = ROOT / "build" / "site" / "live", ROOT / "build" / "wasm"
 

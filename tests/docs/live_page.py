@@ -9,7 +9,7 @@ from typing import Any
 
 from browser import Browser
 
-from ladder.lessons import changed_copy
+from ladder.course.lessons import changed_copy
 from ladder.stages import Stage, read_stage
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ladder.cli.command_line import command_line
-from ladder.exercises import exercises
+from ladder.course.exercises import exercises
 from ladder.stages import discover
 
 ROOT = Path(__file__).parents[2]

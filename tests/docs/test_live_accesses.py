@@ -15,9 +15,9 @@ from browser import Browser
 from docs_modules import ROOT, docs_module
 from expressions import REFUSED, UNDEFINED, WRITTEN, random_expression
 
-from ladder import banks
-from ladder.banks.explorer import lane_addresses, swizzled
 from ladder.cli import main
+from ladder.counts import banks
+from ladder.counts.banks.explorer import lane_addresses, swizzled
 from ladder.errors import LadderError
 
 #: Access, width, address, swizzle, lanes, as the page of accesses takes them.

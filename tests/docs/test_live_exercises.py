@@ -12,8 +12,8 @@ from browser import Browser
 from docs_modules import docs_module
 from live_page import assert_same_counts, comparable, edit, open_page, press, text_of
 
-from ladder.build import DebugTarget, EmulatorTarget, build_program
-from ladder.exercises import (
+from ladder.compile import DebugTarget, EmulatorTarget, build_program
+from ladder.course.exercises import (
     Exercise,
     exercises,
     fill_gap,

@@ -12,7 +12,7 @@ from browser import Browser, served
 from docs_modules import docs_module
 from live_page import assert_same_counts, changed_rung, comparable, edit, open_page, press, text_of
 
-from ladder.build import EmulatorTarget
+from ladder.compile import EmulatorTarget
 from ladder.stages import discover
 
 _MEGABYTE = 2**20

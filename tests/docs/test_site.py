@@ -14,8 +14,8 @@ import pytest
 from docs_modules import docs_module
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from ladder.lessons.predictions import PREDICT_FIRST
-from ladder.lessons.questions import QUESTIONS
+from ladder.course.lessons.predictions import PREDICT_FIRST
+from ladder.course.lessons.questions import QUESTIONS
 from ladder.stages import Stage, discover
 
 

@@ -12,7 +12,7 @@ import pytest
 from docs_modules import docs_module
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from ladder.lessons.predictions import PREDICT_FIRST
+from ladder.course.lessons.predictions import PREDICT_FIRST
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ladder.emulator import Module
+from ladder.run.emulator import Module
 
 #: Types of the array's elements and of the register, and the suffix of load and store.
 _TYPES: dict[str, tuple[Any, str, str]] = {
@@ -142,7 +142,7 @@ def run_instruction(
     """Runs ``lines`` on arrays: ``inputs`` is register to (type, values), ``outputs`` register to type.
 
     Thread i has element i of each array. Without inputs there are 32 threads. Raises
-    :class:`ladder.emulator.FaultError` if the emulator refuses it.
+    :class:`ladder.run.emulator.FaultError` if the emulator refuses it.
     """
     return run_forms({"only": lines}, inputs, outputs, arch=arch, declare=declare, threads=threads)["only"]
 

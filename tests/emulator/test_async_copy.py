@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from warp_kernel import fault_of, kernel_text, lane_address, run
 
-from ladder.emulator import FaultError, Module, session
+from ladder.run.emulator import FaultError, Module, session
 
 RNG = np.random.default_rng(3)
 

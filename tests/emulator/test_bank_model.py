@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from warp_kernel import kernel_text, lane_address
 
-from ladder.emulator import Module, shared_access
+from ladder.run.emulator import Module, shared_access
 
 UNMODELLED = ("cpa4", "cpa8")
 

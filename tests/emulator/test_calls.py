@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from warp_kernel import LANES, fault_of, lanes
 
-from ladder.emulator import FaultError
+from ladder.run.emulator import FaultError
 
 FUNCTIONS = """
 .func (.param .b32 result) twice(.param .b32 x)

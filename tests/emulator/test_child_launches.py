@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ladder.emulator import FaultError, InOut, Module
+from ladder.run.emulator import FaultError, InOut, Module
 
 DECLARED = """
 .version 8.8

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from ladder.build import emulator_library
+from ladder.compile import emulator_library
 
 TYPES = {"S": np.float32, "D": np.float64, "C": np.complex64, "Z": np.complex128}
 N, T, C = 0, 1, 2

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from warp_kernel import LANES, OUT, lanes, run
 
-from ladder.emulator import FaultError
+from ladder.run.emulator import FaultError
 
 
 def test_if_else() -> None:

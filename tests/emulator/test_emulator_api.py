@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ladder import emulator
-from ladder.build import emulator_library
-from ladder.emulator import FaultError, InOut, Launch, Module, PtxError, shared_access
+from ladder.compile import emulator_library
+from ladder.run import emulator
+from ladder.run.emulator import FaultError, InOut, Launch, Module, PtxError, shared_access
 from ladder.stages import ARCHITECTURES
 
 AXPY = """

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from waiting import cpu_seconds, wait_for
 
-from ladder import emulator
-from ladder.build import EmulatorTarget, emulator_library, toolchain
+from ladder.compile import EmulatorTarget, emulator_library, toolchain
+from ladder.run import emulator
 
 SOURCE = r"""
 #include <cuda_runtime.h>

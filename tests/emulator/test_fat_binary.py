@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from ladder import _emulator
-from ladder.build import toolchain
+from ladder.compile import toolchain
 
 SOURCE = "__global__ void store(int *x) { x[threadIdx.x] = 1; }\n"
 PLAIN = ["-Xfatbin", "--compress=false"]

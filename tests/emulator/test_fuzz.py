@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ladder.build import emulator_library, toolchain
+from ladder.compile import emulator_library, toolchain
 
 TESTS = Path(__file__).parent
 EMULATOR = TESTS.parents[1] / "emulator"

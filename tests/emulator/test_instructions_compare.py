@@ -12,7 +12,7 @@ import pytest
 from exact_float import BF16, F16, F32, F64, Format
 from ptx_kernels import element_type, grid_of, run_forms, run_instruction
 
-from ladder.emulator import FaultError
+from ladder.run.emulator import FaultError
 
 FLOATS = {"f32": F32, "f64": F64, "f16": F16, "bf16": BF16}
 ORDERED: dict[str, Callable[..., bool]] = {

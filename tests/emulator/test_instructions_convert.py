@@ -11,7 +11,7 @@ import pytest
 from exact_float import BF16, F16, F32, F64, MODES, RM, RN, RP, RZ, Format
 from ptx_kernels import element_type, run_forms, run_instruction
 
-from ladder.emulator import FaultError
+from ladder.run.emulator import FaultError
 
 INTEGERS = tuple(f"{sign}{bits}" for bits in (8, 16, 32, 64) for sign in "us")
 FLOATS = {"f16": F16, "bf16": BF16, "f32": F32, "f64": F64}

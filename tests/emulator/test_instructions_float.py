@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ptx_kernels import grid_of, run_forms, run_instruction
 
-from ladder.emulator import FaultError
+from ladder.run.emulator import FaultError
 
 FORMATS = {"f32": F32, "f64": F64}
 BITS = {"f32": np.uint32, "f64": np.uint64}

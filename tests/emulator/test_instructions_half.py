@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ptx_kernels import grid_of, run_forms, run_instruction
 
-from ladder.emulator import FaultError
+from ladder.run.emulator import FaultError
 
 FORMATS = {"f16": F16, "bf16": BF16}
 Operation = Callable[..., int]

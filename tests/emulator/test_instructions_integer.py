@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ptx_kernels import element_type, grid_of, run_forms, run_instruction
 
-from ladder.emulator import FaultError
+from ladder.run.emulator import FaultError
 
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
 WORDS = ("u32", "s32", "u64", "s64")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ptx_kernels import element_type, grid_of, run_forms, run_instruction
 
-from ladder.emulator import FaultError
+from ladder.run.emulator import FaultError
 
 LOGIC: dict[str, Callable[..., int]] = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
 AMOUNTS = np.array([0, 1, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 1 << 31, 2**32 - 1], np.uint32)

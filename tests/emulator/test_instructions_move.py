@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ptx_kernels import element_type, run_forms, run_instruction
 
-from ladder.emulator import FaultError, Module
+from ladder.run.emulator import FaultError, Module
 
 
 @pytest.mark.parametrize("t", ("b16", "u16", "s16", "b32", "u32", "s32", "f32", "b64", "u64", "s64", "f64"))

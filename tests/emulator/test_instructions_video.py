@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from ptx_kernels import run_forms, run_instruction
 
-from ladder.emulator import FaultError
+from ladder.run.emulator import FaultError
 
 
 def parts(word: int, bits: int, is_signed: bool) -> list[int]:

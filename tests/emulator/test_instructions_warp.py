@@ -11,7 +11,7 @@ import pytest
 from ptx_kernels import run_forms, run_instruction
 from warp_kernel import kernel_text, lane_address, run
 
-from ladder.emulator import FaultError, Module, session
+from ladder.run.emulator import FaultError, Module, session
 
 ALL = 0xFFFFFFFF
 LANES = np.arange(32)

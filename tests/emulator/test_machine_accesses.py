@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ladder.build import EmulatorTarget, build_program
-from ladder.emulator import run_program
+from ladder.compile import EmulatorTarget, build_program
+from ladder.run.emulator import run_program
 
 ROOT = Path(__file__).parents[2]
 ARCH = "sm_90"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from warp_kernel import LANES, fault_of, lane_address, run
 
-from ladder.emulator import FaultError
+from ladder.run.emulator import FaultError
 
 RNG = np.random.default_rng(1)
 GROUP, THREAD = LANES // 4, LANES % 4

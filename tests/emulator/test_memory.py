@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from warp_kernel import LANES, fault_of, kernel_text, lane_address, lanes, run
 
-from ladder.emulator import FaultError, Module
+from ladder.run.emulator import FaultError, Module
 
 RNG = np.random.default_rng(0)
 

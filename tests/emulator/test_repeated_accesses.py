@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ladder.emulator import FaultError, Module, shared_access
+from ladder.run.emulator import FaultError, Module, shared_access
 
 BYTES = 8192
 ROUNDS = 40

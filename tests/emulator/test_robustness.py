@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from ladder.emulator import Module, PtxError
+from ladder.run.emulator import Module, PtxError
 
 PTX = """
 .version 8.0

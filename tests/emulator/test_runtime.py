@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ladder.build import EmulatorTarget, build_program, gxx, pinned_nvcc
+from ladder.compile import EmulatorTarget, build_program, gxx, pinned_nvcc
 from ladder.errors import BuildError
 
 PROGRAMS = Path(__file__).parent / "programs"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from warp_kernel import LANES, fault_of, lane_address, run
 
-from ladder.emulator import FaultError
+from ladder.run.emulator import FaultError
 
 DECLARED = """
 .extern .func (.param .b32 r) vprintf(.param .b64 format, .param .b64 arguments);

@@ -9,7 +9,7 @@ import struct
 import numpy as np
 import pytest
 
-from ladder.emulator import FaultError, InOut, Module
+from ladder.run.emulator import FaultError, InOut, Module
 
 COPY = (
     "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ladder.build import EmulatorTarget, build_program
-from ladder.emulator import run_program
+from ladder.compile import EmulatorTarget, build_program
+from ladder.run.emulator import run_program
 from ladder.stages import include_directory
 
 ROWS, BOX_ROWS, COLS = 20, 16, 64  # of a matrix, a box, both

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from ladder.cli import main
-from ladder.emulator import variables
 from ladder.errors import LadderError
+from ladder.run.emulator import variables
 
 WRONG = [
     ("LADDER_THREADS", "abc", "LADDER_THREADS is 'abc', not a number"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from warp_kernel import kernel_text, lanes, run
 
-from ladder.emulator import FaultError, Module
+from ladder.run.emulator import FaultError, Module
 
 
 @pytest.mark.parametrize("wait", ["", "nanosleep.u32 20;"])

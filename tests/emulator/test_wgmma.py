@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from warp_kernel import kernel_text
 
-from ladder.emulator import FaultError, Module
+from ladder.run.emulator import FaultError, Module
 
 RNG = np.random.default_rng(7)
 THREADS = 128

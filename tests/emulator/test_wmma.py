@@ -9,7 +9,7 @@ import pytest
 from test_matrix import from_bf16, to_bf16, to_tf32
 from warp_kernel import run
 
-from ladder.emulator import FaultError
+from ladder.run.emulator import FaultError
 
 RNG = np.random.default_rng(4)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ladder.emulator import Fault, FaultError, Launch, Module
+from ladder.run.emulator import Fault, FaultError, Launch, Module
 
 LANES = np.arange(32)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ladder.evaluation import evaluate
 from ladder.operations import Problem
+from ladder.run.evaluation import evaluate
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cute_attention.cu"
 

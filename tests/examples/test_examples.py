@@ -5,8 +5,8 @@ The matrix of all stages (``pytest stages/``) tests that they are correct.
 
 import pytest
 
-from ladder.evaluation import evaluate
 from ladder.operations import get_operation
+from ladder.run.evaluation import evaluate
 from ladder.stages import discover
 from ladder.stages.places import examples_root
 

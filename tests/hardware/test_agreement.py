@@ -37,10 +37,9 @@ import pandas as pd
 import pytest
 from continued import FIRST, SLOW_TO_COMPILE, continued_rungs
 
-from ladder import nsight
-from ladder.evaluation import evaluate
-from ladder.lines import line_table
+from ladder.counts import line_table, nsight
 from ladder.operations import BackwardProblem, Problem, get_operation
+from ladder.run.evaluation import evaluate
 from ladder.stages import discover, of_today, root
 
 H200, H100 = (Path(__file__).parents[2] / "results" / name for name in ("h200", "h100"))

@@ -14,7 +14,7 @@ import measure_hopper
 import pandas as pd
 import pytest
 
-from ladder.build import EmulatorTarget, build_program
+from ladder.compile import EmulatorTarget, build_program
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data" / "h200"

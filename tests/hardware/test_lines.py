@@ -16,10 +16,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ladder import nsight
-from ladder.evaluation import evaluate
-from ladder.lines import line_table
+from ladder.counts import line_table, nsight
 from ladder.operations import Problem
+from ladder.run.evaluation import evaluate
 from ladder.stages.renamed import CHANGED
 
 PAGES = Path(__file__).parents[2] / "results" / "h200" / "pages.tar.gz"

@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ladder.evaluation import evaluate
 from ladder.operations import AnyProblem, get_operation
+from ladder.run.evaluation import evaluate
 from ladder.stages import Stage, discover
 
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from ladder.errors import InvalidProblem
-from ladder.evaluation import comparison
 from ladder.operations import Problem, memory
+from ladder.run.evaluation import comparison
 
 
 def test_what_is_needed() -> None:

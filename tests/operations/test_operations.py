@@ -7,9 +7,9 @@ import torch
 
 from ladder.cli import main
 from ladder.errors import InvalidProblem, UnsupportedProblem
-from ladder.evaluation import columns, evaluate
 from ladder.operations import OPERATIONS, Problem, get_operation, operation_of
 from ladder.operations.row_softmax import RowSoftmaxProblem
+from ladder.run.evaluation import columns, evaluate
 from ladder.stages import discover
 
 

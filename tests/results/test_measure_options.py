@@ -11,9 +11,9 @@ import torch
 from attention_inputs import make_inputs
 from side_by_side import Contender, Run
 
-from ladder.backends.timing import Timing
 from ladder.operations import BackwardProblem, Problem, operation_of
 from ladder.operations.base import torch_dtypes
+from ladder.run.backends.timing import Timing
 from ladder.stages import discover
 
 PASSES = ("forward", "backward")

@@ -8,7 +8,7 @@ import measure_other_kernels as other
 import pandas as pd
 import pytest
 
-from ladder import nsight
+from ladder.counts import nsight
 from ladder.errors import LadderError
 
 LOADS = "smsp__sass_inst_executed_op_shared_ld.sum"

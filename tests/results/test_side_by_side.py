@@ -16,9 +16,9 @@ import torch
 from side_by_side import Checker, Contender, Run, measure_each, measured, of_function, watts
 from torch import Tensor
 
-from ladder.backends.timing import Timing
 from ladder.errors import LadderError
 from ladder.operations import Problem, operation_of
+from ladder.run.backends.timing import Timing
 
 PROBLEM = Problem(1, 2, 48, 48, 32, dtype="bf16", is_causal=True)
 INPUTS = operation_of(PROBLEM).make_inputs(PROBLEM)

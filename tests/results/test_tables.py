@@ -49,7 +49,7 @@ def test_the_table_of_what_bounds_a_rung(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.syspath_prepend(str(ROOT / "results"))
     from tables_of import counts, data
 
-    from ladder import nsight
+    from ladder.counts import nsight
     from ladder.stages import FOLD
 
     def launch(stage: str, n: int, d: int, shared: float, wait: str) -> dict[str, object]:

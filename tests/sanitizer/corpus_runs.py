@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ladder.build import EmulatorTarget, Target, build_program
 from ladder.common import cache
+from ladder.compile import EmulatorTarget, Target, build_program
 
 if TYPE_CHECKING:
-    from ladder.emulator import Finding, ProgramResult
+    from ladder.run.emulator import Finding, ProgramResult
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -94,7 +94,7 @@ def include_flags(source: Path) -> list[str]:
 
 
 def run_case(program: Path, case: str, arch: str = ARCH) -> ProgramResult:
-    from ladder.emulator import run_program  # not on a machine that only builds the cases for its GPU
+    from ladder.run.emulator import run_program  # not on a machine that only builds the cases for its GPU
 
     return run_program(program, [case], arch, check=True)
 

@@ -28,7 +28,7 @@ from corpus_runs import (
     rungs_source,
 )
 
-from ladder.emulator import ADVICE, Finding, ProgramResult
+from ladder.run.emulator import ADVICE, Finding, ProgramResult
 
 _REMARK = re.compile(r"remark\((\w+)\): (flag|order of additions)")
 

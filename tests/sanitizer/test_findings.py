@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ladder.emulator import Finding, Party, likeliest_first
-from ladder.render.findings import finding_facts
+from ladder.run.emulator import Finding, Party, likeliest_first
+from ladder.show.render.findings import finding_facts
 
 
 def party(line: int, opcode: str = "ld.shared") -> Party:

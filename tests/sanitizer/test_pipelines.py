@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from corpus_runs import CORPUS, HOPPER_ARCH
 
-from ladder.build import EmulatorTarget, build_program
-from ladder.emulator import ProgramResult, run_program
+from ladder.compile import EmulatorTarget, build_program
+from ladder.run.emulator import ProgramResult, run_program
 
 SOURCE = Path(__file__).parent / "pipelines.cu"
 #: What a tile read too early is, by what the producer has done until then: begun its load, written nothing

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from corpus_runs import Mutant, dtype_of, is_mutant_caught, mutants, write_rungs_stage
 
-from ladder.build import Remark
 from ladder.cli import main
-from ladder.emulator import Finding
-from ladder.evaluation import check_stage
+from ladder.compile import Remark
 from ladder.operations import Problem
+from ladder.run.emulator import Finding
+from ladder.run.evaluation import check_stage
 from ladder.stages import discover
 
 STAGES = Path(__file__).parents[2] / "stages"
@@ -91,7 +91,7 @@ def test_remarks_of_ptxas_are_findings_if_the_result_is_undefined(
 ) -> None:
     kernel = str(STAGES / "v1_minimal" / "kernel.cu")
     remark = Remark("C7599", message, kernel, 1, kernel, 1)
-    monkeypatch.setattr("ladder.evaluation.sanitizing.remarks.read", lambda folder: (remark,))
+    monkeypatch.setattr("ladder.run.evaluation.sanitizing.remarks.read", lambda folder: (remark,))
     words = ["v1_minimal", "--problem", "1,1,64,64,32"]
     assert main(["check", *words]) == int(is_undefined)
     checked = capsys.readouterr().out
@@ -104,7 +104,7 @@ def test_remarks_of_ptxas_are_shown_beside_lines(
 ) -> None:
     kernel = str(STAGES / "v1_minimal" / "kernel.cu")
     remark = Remark("C7519", "warpgroup.arrive is injected", kernel, 1, kernel, 1)
-    monkeypatch.setattr("ladder.evaluation.sanitizing.remarks.read", lambda folder: (remark,))
+    monkeypatch.setattr("ladder.run.evaluation.sanitizing.remarks.read", lambda folder: (remark,))
     assert main(["lines", "v1_minimal", "--problem", "1,1,64,64,32"]) == 0
     text = capsys.readouterr().out
     assert "C7519" in text and "kernel.cu:1" in text and "wgmma.fence is missing" in text

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from ptx_kernels import run_instruction
 
-from ladder.emulator import Finding, Module
+from ladder.run.emulator import Finding, Module
 
 _LANES = 32
 _DRAWS = 64

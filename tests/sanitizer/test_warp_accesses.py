@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ladder.emulator import Finding, Module
+from ladder.run.emulator import Finding, Module
 
 _BYTES = 4096
 _LANES = 32

@@ -19,7 +19,7 @@ from ladder.stages import discover, root
 REPOSITORY = Path(__file__).parents[2]
 MATRIX = REPOSITORY / "stages" / "test_matrix.py"
 #: What a verdict goes through.
-FOLDERS = ("backends", "bench", "build", "emulator", "evaluation", "operations", "stages")
+FOLDERS = ("bench", "compile", "operations", "run", "stages")
 
 
 @pytest.fixture

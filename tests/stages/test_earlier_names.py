@@ -14,8 +14,8 @@ import pytest
 import ladder
 from ladder import project, stages
 from ladder.cli import main
+from ladder.course.exercises import Workspace, get_exercise, read_exercise
 from ladder.errors import EarlierName
-from ladder.exercises import Workspace, get_exercise, read_exercise
 from ladder.stages import FOLD, FOLDED, GONE, discover, new_stage, of_today, renamed
 
 OLD, TODAY = "v5z_folded", "v5_async"

@@ -12,8 +12,8 @@ import pytest
 from ladder import stages
 from ladder.cli import main
 from ladder.errors import LadderError, StageError
-from ladder.evaluation import evaluate
 from ladder.operations import Problem
+from ladder.run.evaluation import evaluate
 from ladder.stages import new_stage, places
 
 

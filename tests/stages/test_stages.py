@@ -3,7 +3,7 @@ import shutil
 import pytest
 
 from ladder import stages
-from ladder.build import CudaTarget
+from ladder.compile import CudaTarget
 from ladder.errors import InvalidProblem, StageError, UnsupportedProblem
 from ladder.operations import Problem
 

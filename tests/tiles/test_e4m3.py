@@ -6,7 +6,7 @@ import pytest
 import torch
 from tile_programs import compile_ptx
 
-from ladder.emulator import Launch, Module
+from ladder.run.emulator import Launch, Module
 
 PRELUDE = """
 #include "tiles/tiles.h"

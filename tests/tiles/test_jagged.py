@@ -6,8 +6,8 @@ import pytest
 import torch
 from tile_programs import CPP_TYPES, compile_ptx
 
-from ladder.emulator import Launch, Module
 from ladder.operations import TORCH_DTYPES
+from ladder.run.emulator import Launch, Module
 
 PRELUDE = """
 #include "tiles/tiles.h"

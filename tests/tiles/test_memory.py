@@ -17,7 +17,7 @@ from tile_programs import (
 )
 from tile_results import INPUTS, Result, check, flushed, matrix, size
 
-from ladder.emulator import Launch, Module
+from ladder.run.emulator import Launch, Module
 
 
 def assert_no_conflicts(launch: Launch) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tile_programs import compile_flags
 
-from ladder.build import toolchain
+from ladder.compile import toolchain
 
 PRELUDE = """
 #include "kernels.h"

@@ -12,9 +12,9 @@ import pytest
 import torch
 from tile_programs import CPP_TYPES, Kernel, compile_flags, compile_ptx
 
-from ladder.build import toolchain
-from ladder.emulator import Module
+from ladder.compile import toolchain
 from ladder.operations import TORCH_DTYPES
+from ladder.run.emulator import Module
 
 OPERATIONS = {"mma_AB": "AB", "mma_ABt": "Ab", "mma_AtB": "aB", "mma_AtBt": "ab"}
 #: The destination's widths, among the multiples of 16 that wgmma offers, that the library supports.

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from ladder import stages
-from ladder.build import toolchain
 from ladder.common import cache
-from ladder.emulator import Launch, Module
+from ladder.compile import toolchain
 from ladder.operations import TORCH_DTYPES
+from ladder.run.emulator import Launch, Module
 
 HERE = Path(__file__).resolve().parent
 CPP_TYPES = {"f32": "float", "f16": "__half", "bf16": "__nv_bfloat16"}

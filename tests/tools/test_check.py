@@ -27,7 +27,7 @@ def test_a_rung_needs_one_kernel_its_step_and_its_childrens() -> None:
     )
     assert "tests/stages/test_steps.py::v3_swizzle" in found.first
     assert f"{rung('v2_warp_mma')}/test_v2_warp_mma.py" in found.then
-    assert "tests/exercises/test_exercises.py::v2_row_max" in found.then
+    assert "tests/course/exercises/test_exercises.py::v2_row_max" in found.then
 
 
 def test_a_page_of_a_rung_compiles_no_kernel() -> None:
@@ -51,8 +51,8 @@ def test_a_header_needs_a_rung_that_includes_it() -> None:
         ("ladder/common/cache.py", "tests/common/test_cache.py"),
         ("emulator/instructions/convert_integers.cpp", "tests/emulator/test_instructions_convert.py"),
         ("emulator/sanitizer/undefined.cpp", "tests/sanitizer/test_undefined.py"),
-        ("exercises/v3_xor/answers.toml", "tests/exercises/test_exercises.py::v3_xor"),
-        ("notebooks/03_v3_swizzle.py", "tests/lessons/test_notebooks.py::03_v3_swizzle"),
+        ("exercises/v3_xor/answers.toml", "tests/course/exercises/test_exercises.py::v3_xor"),
+        ("notebooks/03_v3_swizzle.py", "tests/course/lessons/test_notebooks.py::03_v3_swizzle"),
         ("docs/tiles.md", "tests/docs/test_translations.py"),
         ("tools/check.py", "tests/tools/test_check.py"),
     ],

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from ladder.evaluation import Evaluation
 from ladder.operations import DecodingProblem
+from ladder.run.evaluation import Evaluation
 
 RunStage = Callable[..., Evaluation]
 

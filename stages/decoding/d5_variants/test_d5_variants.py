@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ladder.evaluation import Evaluation
-from ladder.functional import decode_attention
+from ladder.call import decode_attention
 from ladder.operations import DecodingProblem, get_operation
+from ladder.run.evaluation import Evaluation
 
 RunStage = Callable[..., Evaluation]
 

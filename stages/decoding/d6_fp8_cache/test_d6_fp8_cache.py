@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from ladder.evaluation import Evaluation
-from ladder.functional import decode_attention
+from ladder.call import decode_attention
 from ladder.operations import DecodingProblem, get_operation
+from ladder.run.evaluation import Evaluation
 
 RunStage = Callable[..., Evaluation]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ladder.evaluation import Evaluation
 from ladder.operations import BackwardProblem
+from ladder.run.evaluation import Evaluation
 
 RunStage = Callable[..., Evaluation]
 

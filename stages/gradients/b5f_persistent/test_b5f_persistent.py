@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from ladder.backends import Treatment, get_backend
-from ladder.build import build
-from ladder.evaluation import Evaluation
+from ladder.compile import build
 from ladder.operations import BackwardProblem, operation_of
+from ladder.run.backends import Treatment, get_backend
+from ladder.run.evaluation import Evaluation
 from ladder.stages import discover
 
 RunStage = Callable[..., Evaluation]

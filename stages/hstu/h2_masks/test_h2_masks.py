@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import ladder
-from ladder.evaluation import Evaluation
 from ladder.operations import HstuProblem
+from ladder.run.evaluation import Evaluation
 
 RunStage = Callable[..., Evaluation]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from ladder.evaluation import Evaluation
 from ladder.operations import HstuBackwardProblem
+from ladder.run.evaluation import Evaluation
 from ladder.stages import discover
 
 RunStage = Callable[..., Evaluation]

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from ladder.backends import get_backend
-from ladder.build import build
-from ladder.evaluation import Evaluation
+from ladder.compile import build
 from ladder.operations import HstuProblem, get_operation
+from ladder.run.backends import get_backend
+from ladder.run.evaluation import Evaluation
 from ladder.stages import discover
 
 RunStage = Callable[..., Evaluation]

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import ladder
-from ladder.evaluation import Evaluation
 from ladder.operations import HstuBackwardProblem, HstuProblem
 from ladder.operations.hstu.inputs import make_inputs
+from ladder.run.evaluation import Evaluation
 
 RunStage = Callable[..., Evaluation]
 

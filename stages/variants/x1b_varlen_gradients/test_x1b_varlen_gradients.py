@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from ladder.evaluation import Evaluation
 from ladder.operations import BackwardProblem
+from ladder.run.evaluation import Evaluation
 
 RunStage = Callable[..., Evaluation]
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import ladder
-from ladder.evaluation import Evaluation
 from ladder.operations import Problem, get_operation
+from ladder.run.evaluation import Evaluation
 
 RunStage = Callable[..., Evaluation]
 

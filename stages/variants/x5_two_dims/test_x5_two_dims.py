@@ -9,8 +9,8 @@ import torch
 
 import ladder
 from ladder.errors import InvalidProblem, UnsupportedProblem
-from ladder.evaluation import Evaluation
 from ladder.operations import Problem
+from ladder.run.evaluation import Evaluation
 
 RunStage = Callable[..., Evaluation]
 

@@ -13,8 +13,8 @@ import torch
 from tile_programs import compile_ptx
 
 import ladder
-from ladder.emulator import Module
 from ladder.errors import InvalidProblem
+from ladder.run.emulator import Module
 
 #: The most keys of a random case, and the rows and keys of a tile of it.
 KEYS, TILE = 24, 8

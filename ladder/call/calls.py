@@ -1,0 +1,193 @@
+"""Attention computed by a rung, called like torch's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ladder.call import gradients, native, operators
+from ladder.call.forward import inputs_of, prepared
+from ladder.call.kept import strides_of
+from ladder.call.runs import AUTO, Run, option_words
+from ladder.call.transforms import autocast, is_batched, needs_operator
+from ladder.errors import UnsupportedProblem
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    *,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+    stage: str = AUTO,
+    arch: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    backward: str = AUTO,
+    deterministic: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Scaled dot-product attention: query (B, H, N, d), key and value (B, Hkv, M, d) -> (o, lse).
+
+    o (B, H, N, d) has query's dtype; lse (B, H, N), log(sum(exp(scaled logits))) of each row, is fp32.
+    CPU tensors run on the emulator, as the virtual GPU ``arch``; CUDA tensors on their GPU. The arguments
+    up to ``enable_gqa`` are those of ``torch.nn.functional.scaled_dot_product_attention``; no rung computes
+    an ``attn_mask`` or a dropout. H may be a multiple of Hkv with ``enable_gqa``. Under autocast, the tensors
+    are converted as for torch's attention. With d = 192, as in MLA, value and o have 128, and there are no
+    gradients.
+
+    ``window_size`` (left, right) is a mask as in FlashAttention, aligned to the lower right: query i is at
+    the position of key i + M - N, and sees that one, ``left`` keys before it and ``right`` keys after it. -1
+    has no limit: (-1, 0) is causal, (0, 0) lets a query see one key. It replaces ``is_causal``, which is
+    aligned to the upper left. A row that sees no key has o = 0, lse = -inf (with sinks its sink) and
+    gradients of 0.
+
+    With a ``softcap`` c the logits are c tanh(s / c) of scaled logits s, as in Gemma 2. ``sinks`` (H) are
+    finite numbers: exp(sink of the head) is added to each row's sum of weights, and lse contains it, as in
+    gpt-oss.
+
+    ``stage`` names the rung; "auto" is the highest that takes the problem on this GPU, or as ``arch``. That
+    is usually the fastest, but not always: docs/python.md says where not. A rung is chosen and built once per
+    process; a new process notices changed sources.
+
+    Tensors may have strides. Rungs with TMA take them as they lie if rows are contiguous and begin at
+    multiples of 16 bytes from each other, and heads at multiples of a row or of 64 elements: slices of a
+    fused projection, or ``x.transpose(1, 2)``. Other tensors, and those of other rungs, are copied first. o,
+    lse and the gradients are contiguous. Tensors without memory of their own are refused by name, except
+    torch's zero tensors, which autograd passes as gradients.
+
+    Both outputs are differentiable once. ``backward`` names the rung that computes the gradients, or is
+    "auto". With ``deterministic`` that rung is a deterministic one: gradients are bitwise identical in every
+    run.
+
+    Raises :class:`InvalidProblem` for mismatched tensors, and :class:`UnsupportedProblem` if the stage does
+    not take the problem, or if a tensor requires a gradient that no stage computes.
+    """
+    if attn_mask is not None or dropout_p != 0.0:
+        _refuse(attn_mask, dropout_p)
+    chosen = option_words(options) if options else ""
+    arguments = (is_causal, scale, enable_gqa, stage, arch or "", chosen)
+    window = window_size if isinstance(window_size, tuple) else _pair(window_size)
+    if isinstance(sinks, Tensor) and sinks.dtype in (torch.float16, torch.bfloat16):
+        sinks = sinks.float()
+    variant = (window, softcap, sinks)
+    is_compiling = torch.compiler.is_compiling()
+    if is_compiling or torch._C._is_any_autocast_enabled():
+        query, key, value = autocast(query, key, value)
+    # While torch.compile traces, only call the operator; it checks its arguments when it runs.
+    if is_compiling or needs_operator(query, key, value, sinks):
+        return _operator(query, key, value, *arguments, backward, deterministic, *variant)
+    differentiable = torch.is_grad_enabled() and _requires_grad(query, key, value, sinks)
+    gradients_by = (backward, deterministic) if differentiable else None
+    run = prepared(query, key, value, *arguments, gradients_by, *variant)
+    if differentiable:
+        choices = (is_causal, scale, backward, arch or "", deterministic, window, softcap)
+        by = (backward, bool(deterministic))  # the run is of the others
+        plan = run.plans[by] if by in run.plans else _new_plan(run, by, choices)
+        if plan is not None:
+            row = None if sinks is None else sinks.contiguous()
+            return native.apply(plan, query, key, value, row, None, None)
+        outputs: tuple[Tensor, Tensor] = _apply(query, key, value, sinks, run, choices)
+        return outputs
+    o, lse = run(*inputs_of(query, key, value, sinks))
+    return o, lse
+
+
+def _requires_grad(query: Any, key: Any, value: Any, sinks: Any) -> bool:
+    """Whether one is a tensor that requires a gradient."""
+    try:
+        return (
+            query.requires_grad
+            or key.requires_grad
+            or value.requires_grad
+            or (sinks is not None and sinks.requires_grad)
+        )
+    except AttributeError:
+        return False  # refused with the problem
+
+
+def _pair(window_size: Any) -> Any:
+    """A window as a tuple, which has a hash; what is none is refused with the problem."""
+    return tuple(window_size) if isinstance(window_size, list) else window_size
+
+
+def _refuse(attn_mask: Any, dropout_p: Any) -> None:
+    if attn_mask is not None:
+        raise UnsupportedProblem(
+            "no rung computes an attn_mask",
+            "is_causal=True is the causal mask, window_size a sliding window.",
+        )
+    raise UnsupportedProblem(
+        f"dropout_p is {dropout_p!r}; no rung computes a dropout", "Pass 0.0, as in inference."
+    )
+
+
+def _operator(*arguments: Any) -> tuple[Tensor, Tensor]:
+    outputs: tuple[Tensor, Tensor] = operators.attention(*arguments)
+    return outputs
+
+
+def _new_plan(run: Run, by: tuple[str, bool], choices: tuple[Any, ...]) -> Tensor | None:
+    """The plan of a run with its gradients; None where :class:`_Attention` is to be used."""
+
+    def prepare(*inputs: Tensor | None) -> Run:
+        return gradients.prepared_gradients(inputs, *choices)
+
+    def otherwise(d_o: Tensor, d_lse: Tensor | None, saved: tuple[Any, ...]) -> tuple[Tensor | None, ...]:
+        query, key, value, sinks, _, _, *outputs = saved
+        found = gradients.of_outputs(d_o, d_lse, (query, key, value, *outputs, sinks), *choices)
+        return found if sinks is not None else found[:3]
+
+    plan = run.plans[by] = native.plan_of(run, prepare, otherwise)
+    return plan
+
+
+class _Attention(torch.autograd.Function):
+    """A prepared run with its gradient: what the operator does, in less time."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        sinks: Tensor | None,
+        run: Run,
+        choices: tuple[Any, ...],
+    ) -> tuple[Tensor, Tensor]:
+        o, lse = run(*inputs_of(query, key, value, sinks))
+        ctx.save_for_backward(query, key, value, o, lse, sinks)
+        ctx.run, ctx.choices = run, choices
+        ctx.set_materialize_grads(False)
+        return o, lse
+
+    @staticmethod
+    def backward(ctx: Any, d_o: Tensor | None, d_lse: Tensor | None) -> tuple[Tensor | None, ...]:
+        saved = ctx.saved_tensors
+        is_traced = torch.is_grad_enabled() or torch.compiler.is_compiling()
+        if d_o is None or is_traced or is_batched(d_o, d_lse):
+            *found, d_sinks = gradients.of_outputs(d_o, d_lse, saved, *ctx.choices)
+            return *found, None if saved[-1] is None else d_sinks, None, None
+        query, key, value, o, lse, sinks = saved
+        if d_lse is not None:
+            d_lse = d_lse.contiguous()
+        inputs = gradients.gradient_inputs(query, key, value, sinks, o, lse, d_o, d_lse)
+        kind = (strides_of(inputs), ctx.choices)
+        known = ctx.run.gradients
+        run = known.get(kind)
+        if run is None:
+            run = known[kind] = gradients.prepared_gradients(inputs, *ctx.choices)
+        found = run(*inputs)
+        return (*found, None, None) if sinks is not None else (*found, None, None, None)
+
+
+#: What ``_Attention.apply`` calls once it has seen that no transform of torch.func is active.
+_apply: Any = super(torch.autograd.Function, _Attention).apply

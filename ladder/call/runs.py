@@ -1,0 +1,272 @@
+"""Runs a stage on tensors, wherever they are.
+
+What a call needs besides its tensors is found once and kept for the process: which rung takes such problems,
+its build, loaded, and the fields of the problem's C++ struct. A rung whose sources change meanwhile is built
+anew by the next process, and by ``ladder run``, ``ladder compare`` and the tests, which do not come here.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ladder.compile import build
+from ladder.errors import InvalidProblem, UnsupportedProblem
+from ladder.operations import AnyProblem, Output, Tensors, address_of, in_memory, operation_of, torch_dtypes
+from ladder.run.backends import LaunchFunction, Loaded, get_backend
+from ladder.stages import Ladder, Stage, discover, format_options
+
+#: Instead of a stage's name: the highest that takes the problem there and that has been timed.
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The stage that a caller wants: its name or :data:`AUTO`, as the virtual GPU ``arch`` on the CPU ("" is
+    the stage's own), with its options; with ``deterministic``, only a deterministic one.
+    """
+
+    stage: str = AUTO
+    arch: str = ""
+    options: tuple[tuple[str, Any], ...] = ()
+    deterministic: bool = False
+
+    def __post_init__(self) -> None:
+        _require_name("stage", self.stage)
+
+
+def _require_name(argument: str, given: Any) -> None:
+    if not isinstance(given, str):
+        raise InvalidProblem(
+            f"{argument} is {given!r}; it must be a name", f'"{AUTO}" is the highest that takes the problem.'
+        )
+
+
+class Run:
+    """All that a call needs besides its tensors. Calling it with the inputs, in the order in which they were
+    prepared, returns the outputs, in the operation's order; each owns its storage, as a compiled graph
+    assumes. On a GPU it only launches, on the current stream, and waits for nothing.
+
+    ``copied`` are the inputs that are copied first, because the stage takes only contiguous ones, or because
+    memory has their negatives (torch's negative bit).
+    ``gradients`` has the runs of this run's gradients, by what tells them apart. ``plans`` and ``in_cpp`` are
+    those of :mod:`ladder.call.native`.
+    """
+
+    __slots__ = (
+        *("copied", "device", "gradients", "in_cpp", "inputs", "kinds", "launch", "outputs", "places"),
+        "plans",
+    )
+
+    def __init__(
+        self,
+        launch: LaunchFunction,
+        inputs: Sequence[str],
+        copied: Sequence[str],
+        outputs: Sequence[Output],
+        device: torch.device,
+    ) -> None:
+        self.launch = launch
+        self.inputs, self.copied, self.outputs = inputs, copied, outputs
+        self.gradients: dict[Any, Run] = {}
+        self.plans: dict[Any, Tensor | None] = {}
+        self.in_cpp: Any = None
+        self.device = device
+        self.places = [inputs.index(name) for name in copied]
+        dtypes = torch_dtypes()
+        # As torch.empty_strided takes them, in a third of the time of torch.empty.
+        self.kinds = [(one.shape, _contiguous(one.shape), dtypes[one.dtype]) for one in outputs]
+
+    def __call__(self, *inputs: Tensor | None) -> tuple[Tensor, ...]:
+        outputs = self.empty_outputs()
+        tensors = [*inputs, *outputs]
+        try:
+            for place in self.places:
+                address_of(inputs[place])  # type: ignore[arg-type] # torch copies from any address
+                tensors[place] = _copy(inputs[place])  # type: ignore[arg-type]
+            self.launch(tensors)
+        except RuntimeError:  # a tensor without an address, or torch's of one without storage
+            found = all_in_memory(self.inputs, inputs)
+            if all(map(operator.is_, found, inputs)):
+                raise
+            return self(*found)
+        return (*outputs,)
+
+    def empty_outputs(self) -> list[Tensor]:
+        """Uninitialised outputs."""
+        device, empty = self.device, torch.empty_strided
+        return [empty(size, stride, dtype=dtype, device=device) for size, stride, dtype in self.kinds]
+
+
+def prepare(problem: AnyProblem, inputs: Tensors, device: torch.device, choice: Choice) -> Run:
+    """The run of a problem on inputs like these, in their order.
+
+    CPU tensors run on the emulator, CUDA tensors on their GPU. Raises :class:`UnsupportedProblem` if the
+    stage does not take the problem.
+    """
+    operation = operation_of(problem)
+    stage, loaded = _loaded(problem, device, choice)
+
+    def is_taken(name: str, x: Tensor) -> bool:
+        lies_well = name not in operation.strided or x.is_contiguous()
+        return not x.is_neg() and (lies_well or ("strides" in stage.takes and lies_in_rows(x)))
+
+    copied = [name for name, x in inputs.items() if x is not None and not is_taken(name, x)]
+    taken = {name: _copy(x) if name in copied and x is not None else x for name, x in inputs.items()}
+    outputs = operation.outputs(problem)
+    launch = loaded([*inputs], [one.name for one in outputs], operation.arguments(problem, taken))
+    return Run(launch, [*inputs], copied, outputs, device)
+
+
+def all_in_memory(names: Sequence[str], tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Tensors of these names, zero tensors as zeros. Raises :class:`InvalidProblem` for others without
+    memory.
+    """
+    return [x if x is None else in_memory(name, x) for name, x in zip(names, tensors, strict=True)]
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    return tensor.resolve_neg().contiguous()
+
+
+def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a contiguous tensor."""
+    return tuple(math.prod(shape[dimension + 1 :]) for dimension in range(len(shape)))
+
+
+def lies_in_rows(tensor: Tensor) -> bool:
+    """Whether TMA takes a tensor as it lies: see ``tensor_map`` in stages/include/tiles/tensor_map.h. Rows
+    are contiguous and begin at multiples of 16 bytes from each other; heads lie a multiple of 64 elements
+    apart, or of a row if that is shorter.
+    """
+    *sizes, columns = tensor.shape
+    *strides, last = tensor.stride()
+    if sizes[1] > 1 and strides[1] % min(columns, 64):
+        return False
+    return last == 1 and all(
+        size == 1 or (stride >= columns and stride * tensor.element_size() % 16 == 0)
+        for size, stride in zip(sizes, strides, strict=True)
+    )
+
+
+_known: dict[tuple[Any, ...], tuple[Stage, Loaded]] = {}
+
+
+def _loaded(problem: AnyProblem, device: torch.device, choice: Choice) -> tuple[Stage, Loaded]:
+    """The stage that is chosen for problems like this, with its build; :meth:`Stage.accept` tells
+    problems apart by no more than these attributes.
+    """
+    head_dim = getattr(problem, "head_dim", None)
+    kind = (problem.operation, problem.dtype, head_dim, problem.features)
+    key = (*kind, device, choice, os.environ.get("LADDER_STAGES"))
+    found = _known.get(key)
+    if found is None:
+        with nullcontext() if device.type == "cpu" else torch.cuda.device(device):
+            backend = get_backend("emulator" if device.type == "cpu" else "cuda")
+            target_of = partial(backend.target, arch=choice.arch or None)
+            stage = _chosen(problem, target_of, choice)
+            target = target_of(stage)
+            extension = build(stage, target, stage.chosen_options(dict(choice.options)), only=problem)
+            found = _known[key] = stage, backend.loaded(extension, target, device)
+    return found
+
+
+def _chosen(problem: AnyProblem, require: Callable[[Stage], object], choice: Choice) -> Stage:
+    if choice.stage == AUTO:
+        return highest(problem, require, deterministic=choice.deterministic)
+    stage = discover()[choice.stage]
+    _require_deterministic(stage, choice.deterministic)
+    stage.accept(problem)
+    return stage
+
+
+def highest(
+    problem: AnyProblem,
+    require: Callable[[Stage], object] = lambda stage: None,
+    *,
+    deterministic: bool = False,
+) -> Stage:
+    """The highest stage that takes the problem, that has been timed and that ``require`` does not refuse.
+
+    With ``deterministic`` it is a deterministic one. Without, a rung that makes the one before it
+    deterministic, and pays for that with speed, is left out. Raises :class:`UnsupportedProblem`, listing what
+    each stage takes.
+    """
+    refusals = []
+    ladder = discover()
+    for stage in reversed(ladder.computing(problem.operation)):
+        if not deterministic and _adds_determinism(stage, ladder):
+            continue
+        try:
+            _require_timed(stage)
+            _require_deterministic(stage, deterministic)
+            stage.accept(problem)
+            require(stage)
+            return stage
+        except UnsupportedProblem as error:
+            refusals.append(error.message)
+    raise UnsupportedProblem("no stage takes this problem:\n" + "\n".join(refusals))
+
+
+def _adds_determinism(stage: Stage, ladder: Ladder) -> bool:
+    before = None if stage.before is None else ladder[stage.before]
+    return (
+        stage.deterministic
+        and before is not None
+        and before.computes == stage.computes
+        and not before.deterministic
+    )
+
+
+def _require_timed(stage: Stage) -> None:
+    if not stage.timed:
+        raise UnsupportedProblem(f"{stage.name} has not been timed, so it must be chosen by name")
+
+
+def _require_deterministic(stage: Stage, deterministic: bool) -> None:
+    if deterministic and not stage.deterministic:
+        raise UnsupportedProblem(f"{stage.name} is not deterministic")
+
+
+def option_words(options: Mapping[str, Any] | None) -> str:
+    """Options as ``NAME=VALUE,...``. Raises :class:`InvalidProblem` if they are no mapping."""
+    if not options:
+        return ""
+    if not isinstance(options, Mapping):
+        raise InvalidProblem(f"options are {options!r}; they must be a mapping", 'For example {"KEYS": 32}.')
+    return format_options(options)
+
+
+@cache
+def require_backward_name(stage: str) -> None:
+    """Raises :class:`LadderError` if there is no such stage. Operators require it when they run, since only
+    their gradients use it.
+    """
+    if stage != AUTO:
+        discover()[stage]
+
+
+def require_backward(problem: AnyProblem, stage: str, deterministic: bool) -> None:
+    """Raises :class:`UnsupportedProblem` unless this stage, or with :data:`AUTO` some stage, computes the
+    gradients of this problem; :class:`LadderError` if there is no such stage.
+    """
+    _require_name("backward", stage)
+    if stage != AUTO:
+        _chosen(problem, lambda stage: None, Choice(stage, deterministic=deterministic))
+        return
+    try:
+        highest(problem, deterministic=deterministic)
+    except UnsupportedProblem as error:
+        raise UnsupportedProblem(
+            f"a tensor requires a gradient, and no backward stage takes the problem:\n{error.message}",
+            "Call it under torch.no_grad(), or pass detached tensors.",
+        ) from None

@@ -1,0 +1,1 @@
+"""Lessons, exercises, a class, and pages with a compiler."""

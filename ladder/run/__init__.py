@@ -1,0 +1,1 @@
+"""Where stages and other kernels run, and whether they are right."""

@@ -1,0 +1,100 @@
+"""The rung that "auto" chooses, for each kind of problem."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ladder.call.runs import highest
+from ladder.errors import UnsupportedProblem
+from ladder.operations import BackwardProblem, DecodingProblem, HstuProblem, Problem
+from ladder.stages import discover
+
+HEAD_DIMS = (64, 128, 256)
+WINDOW = (9, 0)
+LENGTHS = {"q_lens": (100,), "kv_lens": (100,)}
+#: By head dimension.
+DENSE_GRADIENTS = {32: "b4g_wide_adds", 64: "b5g_sums_in_l2", 128: "b5g_sums_in_l2"}
+#: What a problem of attention has, the rung of the forward pass, and the one of the gradients.
+ATTENTION: tuple[tuple[dict[str, Any], str, str], ...] = (
+    ({}, "v12d_few_heads", "dense"),
+    ({"is_causal": True}, "v12d_few_heads", "dense"),
+    ({"window": WINDOW}, "x2_window", "x2b_window_gradients"),
+    ({**LENGTHS, "window": WINDOW}, "x1_varlen", "x1b_varlen_gradients"),
+    ({"sinks": True, "window": WINDOW}, "x3_sink", "x3b_sink_gradient"),
+    ({"softcap": 30.0, "window": WINDOW}, "x4d_cubic", "x4b_softcap_gradients"),
+)
+DECODING: tuple[tuple[dict[str, Any], str], ...] = (
+    ({}, "d5_variants"),
+    ({"page_size": 16}, "d5_variants"),
+    ({"window": 3, "is_causal": True}, "d5_variants"),
+    ({"num_splits": 3}, "d3_paged"),
+    ({"num_splits": 3, "page_size": 16}, "d3_paged"),
+    ({"e4m3": True}, "d6_fp8_cache"),
+    ({"e4m3": True, "page_size": 16}, "d6_fp8_cache"),
+)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+@pytest.mark.parametrize(("has", "forward", "backward"), ATTENTION)
+def test_attention(has: dict[str, Any], forward: str, backward: str, head_dim: int, dtype: str) -> None:
+    sizes = 1, 2, 100, 100, head_dim
+    if has.get("sinks") and head_dim == 256:
+        with pytest.raises(UnsupportedProblem, match="no stage takes this problem"):
+            highest(Problem(*sizes, dtype=dtype, **has))
+    else:
+        assert highest(Problem(*sizes, dtype=dtype, **has)).name == forward
+    if head_dim < 256:
+        expected = DENSE_GRADIENTS[head_dim] if backward == "dense" else backward
+        assert highest(BackwardProblem(*sizes, dtype=dtype, **has)).name == expected
+
+
+def test_a_rung_that_has_not_been_timed_is_chosen_by_name_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With d = 512, which no other rung takes."""
+    rung = tmp_path / "mine"
+    rung.mkdir()
+    (rung / "kernel.cu").touch()
+    toml = (discover()["v12c_end_aligned"].path / "stage.toml").read_text()
+    toml = re.sub("head_dims = .*", "head_dims = [512]", toml)
+    monkeypatch.setenv("LADDER_STAGES", str(rung))
+    problem = Problem(1, 2, 100, 100, 512, dtype="f16")
+    (rung / "stage.toml").write_text(toml)
+    assert highest(problem).name == "mine"
+    (rung / "stage.toml").write_text("timed = false\n" + toml)
+    with pytest.raises(UnsupportedProblem, match="mine has not been timed"):
+        highest(problem)
+    assert discover()["mine"].suits(problem)
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "rung"), [(32, "b3_same_bits"), (64, "b6_same_bits"), (128, "b6_same_bits")]
+)
+def test_deterministic_gradients(head_dim: int, rung: str) -> None:
+    assert highest(BackwardProblem(1, 2, 100, 100, head_dim), deterministic=True).name == rung
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_two_head_dimensions(dtype: str, is_causal: bool) -> None:
+    assert highest(Problem(1, 2, 100, 100, 192, dtype=dtype, is_causal=is_causal)).name == "x5_two_dims"
+
+
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+@pytest.mark.parametrize(("has", "rung"), DECODING)
+def test_decoding(has: dict[str, Any], rung: str, head_dim: int) -> None:
+    assert highest(DecodingProblem(1, 2, 1, 100, head_dim, **has)).name == rung
+
+
+@pytest.mark.parametrize("bias_heads", [1, 2])
+@pytest.mark.parametrize(
+    ("head_dim", "rung"), [(32, "h7d_bias"), (64, "h7d_bias"), (128, "h7d_bias"), (256, "h3_rab")]
+)
+def test_hstu_attention_with_a_bias(head_dim: int, rung: str, bias_heads: int) -> None:
+    assert highest(HstuProblem(2, head_dim, (100, 30), bias_heads=bias_heads)).name == rung
+    assert highest(HstuProblem(2, head_dim, (100, 30))).name == "h7c_few_heads"

@@ -1,0 +1,129 @@
+"""Autograd's function in C++: when it is used, its errors, and what a pass costs in Python."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import ladder
+from ladder.call import forward, native
+from ladder.errors import ToolchainError, UnsupportedProblem
+
+pytestmark = pytest.mark.skipif(native.module() is None, reason="no C++ compiler, or no headers")
+
+
+@pytest.fixture(autouse=True)
+def in_cpp(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "_DEVICES", {"cpu", "cuda"})
+    forward._runs.clear()
+
+
+def leaves(n: int = 16) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(1, 2, n, 32, generator=generator).half().requires_grad_() for _ in range(3)]
+
+
+def test_it_is_used_on_these_devices_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function() -> str:
+        forward._runs.clear()
+        return type(ladder.attention(*leaves(), stage="v3_swizzle")[0].grad_fn).__name__
+
+    assert function() == "CppFunction"
+    monkeypatch.setattr(native, "_DEVICES", {"cuda"})
+    assert function() == "_AttentionBackward"
+
+
+def test_without_a_compiler_the_function_in_python_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(source: Any) -> None:
+        raise ToolchainError("g++ is not there")
+
+    monkeypatch.setattr(native, "torch_module", none)
+    native.module.cache_clear()
+    try:
+        o, _ = ladder.attention(*leaves(), stage="v3_swizzle")
+        assert type(o.grad_fn).__name__ == "_AttentionBackward"
+    finally:
+        native.module.cache_clear()
+
+
+def test_the_gradients_run_no_python_besides_the_launches() -> None:
+    """On a GPU, these are not Python either."""
+    q, k, v = leaves()
+
+    def both() -> None:
+        torch.autograd.grad(ladder.attention(q, k, v, stage="v3_swizzle")[0].sum(), (q, k, v))
+
+    both()
+    [run] = forward._runs.values()
+    ran: list[str] = []
+
+    def seen(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and "/ladder/call/" in frame.f_code.co_filename:
+            ran.append(frame.f_code.co_name)
+
+    sys.setprofile(seen)
+    try:
+        both()
+    finally:
+        sys.setprofile(None)
+    assert "prepare" not in ran and "backward" not in ran and "forward" not in ran and len(run.plans) == 1
+
+
+def test_a_launch_that_is_refused_names_its_reason_in_both_passes() -> None:
+    """Rows at addresses that TMA does not take, of tensors whose kind is known."""
+
+    def at(begin: int) -> Tensor:
+        memory = torch.zeros(1 * 2 * 16 * 32 + 8).half()
+        return memory[begin : begin + 1024].view(1, 2, 16, 32)
+
+    q, k, v = leaves()
+    ladder.attention(q, k, v, stage="v8_tma", backward="b4b_tma")
+    with pytest.raises(UnsupportedProblem, match="aligned to 16 bytes"):
+        ladder.attention(at(1).requires_grad_(), k, v, stage="v8_tma", backward="b4b_tma")
+    o, _ = ladder.attention(q, k, v, stage="v8_tma", backward="b4b_tma")
+    with pytest.raises(UnsupportedProblem, match="aligned to 16 bytes"):
+        torch.autograd.grad(o, (q, k, v), at(1))
+
+
+def test_a_graph_keeps_what_its_gradients_need() -> None:
+    """The run may be forgotten before the backward pass, and the plan is freed after it."""
+    q, k, v = leaves()
+    o, _ = ladder.attention(q, k, v, stage="v3_swizzle", backward="b2_one_pass")
+    [run] = forward._runs.values()
+    launch = weakref.ref(run.launch)
+    forward._runs.clear()
+    del run
+    gc.collect()
+    assert launch() is not None
+    o.sum().backward()
+    expected = leaves()
+    native_o, _ = ladder.attention(*expected, stage="v3_swizzle", backward="b2_one_pass")
+    native_o.sum().backward()
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip((q, k, v), expected, strict=True))
+    forward._runs.clear()
+    del o, native_o
+    gc.collect()
+    assert launch() is None
+
+
+def test_compiled_autograd_runs_it() -> None:
+    plain, compiled = leaves(), leaves()
+    ladder.attention(*plain, stage="v3_swizzle", backward="b2_one_pass")[0].sum().backward()
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")):
+        ladder.attention(*compiled, stage="v3_swizzle", backward="b2_one_pass")[0].sum().backward()
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip(plain, compiled, strict=True))
+
+
+def test_what_is_no_tensor_is_refused() -> None:
+    ladder.attention(*leaves(), stage="v3_swizzle")
+    [run] = forward._runs.values()
+    [plan] = run.plans.values()
+    assert plan is not None
+    with pytest.raises(RuntimeError, match="argument 1 is no tensor"):
+        native.module().apply(plan, None, *leaves()[1:], None, None, None)
