@@ -2,9 +2,9 @@
 
     python docs/translations.py [--check]
 
-brings the catalogues (docs/locale/*.po, gettext) up to date with the sources and writes the translated pages
-beside these, README.zh-CN.md for README.md. A paragraph, a heading, a table's cell is one message. One that
-has changed is a new one, which stands in English until somebody translates it; what is no longer said
+brings the catalogues (ladder/locale/*.po, gettext) up to date with the sources, and writes README.zh-CN.md.
+The other translated pages are made with the site. A paragraph, a heading, a table's cell is one message. One
+that has changed is a new one, which stands in English until somebody translates it; what is no longer said
 anywhere is dropped. With ``--check`` nothing is written, and the exit code is 1 if something would be. Either
 way the counts are printed, and what is not translated.
 """
@@ -15,7 +15,6 @@ import argparse
 import ast
 import html
 import itertools
-import json
 import os
 import re
 import sys
@@ -27,6 +26,9 @@ import nbformat
 import polib
 from markdown_it import MarkdownIt
 
+from ladder import project
+from ladder.common import wording
+from ladder.common.wording import paragraphs
 from ladder.course.exercises import BLOCK_BARRIERS, KINDS, PRINTED, counter_in_english, exercises
 from ladder.course.lessons.debugging import TRANSCRIPT, translated_transcript
 from ladder.course.lessons.magics import as_markdown
@@ -41,22 +43,22 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCALE = ROOT / "docs" / "locale"
-#: Pages, each of which has a translated one beside it. Lessons and rungs are translated on the site alone.
+#: The page whose translation is committed. The others are translated on the site only.
+README = "README.md"
 PAGES = (
-    "README.md",
+    README,
     "notebooks/README.md",
     *(f"docs/{name}.md" for name in ("commands", "glossary", "python", "speed")),
 )
 LESSONS = tuple(f"notebooks/{path.name}" for path in sorted((ROOT / "notebooks").glob("*.ipynb")))
 RUNGS = tuple(str(path.relative_to(ROOT)) for path in sorted((ROOT / "stages").rglob("README.md")))
-#: Drawings, whose labels are text; those that a page shows have a translated one beside them, too.
+#: Drawings, whose labels are text.
 PICTURES = tuple(
     f"docs/pictures/{path.name}"
     for path in sorted((ROOT / "docs" / "pictures").glob("[!.]*.svg"))
     if "." not in path.stem
 )
-#: Exercises; a file beside each has its words for ``ladder exercise`` and the lessons.
+#: Exercises, whose words ``ladder exercise`` and the lessons show.
 EXERCISES = tuple(
     f"exercises/{path.parent.name}/exercise.toml"
     for path in sorted((ROOT / "exercises").glob("*/exercise.toml"))
@@ -183,12 +185,8 @@ def _texts(path: Path) -> Iterable[str]:
 
 
 def _words_of_exercise(path: Path) -> dict[str, list[str]]:
-    """What an exercise says, by its keys in the translated file: paragraphs, or the hints one by one."""
+    """What an exercise says, by its keys: paragraphs, or the hints one by one."""
     exercise = tomllib.loads(path.read_text(encoding="utf-8"))
-
-    def paragraphs(text: str) -> list[str]:
-        return [" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n")]
-
     return {
         "title": [exercise["title"]],
         "goal": [exercise["gap"]["goal"]],
@@ -196,22 +194,6 @@ def _words_of_exercise(path: Path) -> dict[str, list[str]]:
         "hints": [hint.strip() for hint in exercise["hints"]],
         "afterword": paragraphs(exercise["afterword"]),
     }
-
-
-def translated_exercise(source: str, translate: Translate) -> str:
-    """A TOML file with an exercise's words in another language, for ladder/course/exercises/wording.py."""
-    lines = ["# Made by docs/translations.py from the catalogue."]
-    for key, texts in _words_of_exercise(ROOT / source).items():
-        said = [translate(text) for text in texts]
-        value: str | list[str] = said if key == "hints" else "\n\n".join(said)
-        lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
-    return "\n".join(lines) + "\n"
-
-
-def translated_program(translate: Translate) -> str:
-    """The file with what the program and lessons say themselves, in JSON, for ladder/common/wording.py."""
-    words = {message: translate(message) for source in (PROGRAM, PREDICTIONS) for message in messages(source)}
-    return json.dumps(words, ensure_ascii=False, indent=2) + "\n"
 
 
 def _translated_task(markdown: str, translate: Translate) -> str:
@@ -307,7 +289,7 @@ def updated(catalogue: polib.POFile, sources: Iterable[str]) -> polib.POFile:
 
 
 def catalogue_path(language: str) -> Path:
-    return LOCALE / f"{language}.po"
+    return wording.LOCALE / f"{language}.po"
 
 
 def read_catalogue(language: str) -> polib.POFile:
@@ -328,7 +310,7 @@ def translator_of(catalogue: polib.POFile) -> Translate:
 
 
 def page_name(source: str, language: str) -> str:
-    """``README.zh-CN.md`` of ``README.md``; the same for a picture."""
+    """``README.zh-CN.md`` of ``README.md``."""
     name, _, kind = source.rpartition(".")
     return f"{name}.{language}.{kind}"
 
@@ -362,15 +344,13 @@ def translated_text(source: str, translate: Translate, among: Iterable[str] = PA
     return with_anchors(text, source, translate, among)
 
 
-def translated_page(source: str, language: str, translate: Translate) -> str:
-    """The page, with links to other pages that are translated leading to these."""
-    text = translated_text(source, translate)
-    for other in {*PAGES} - {source}:
-        link = os.path.relpath(other, Path(source).parent)
-        text = re.sub(rf"\]\({re.escape(link)}(?=[)#])", f"]({page_name(link, language)}", text)
-    for picture in PICTURES:
-        link = os.path.relpath(picture, Path(source).parent)
-        text = text.replace(f"]({link})", f"]({page_name(link, language)})")
+def translated_readme(language: str, translate: Translate) -> str:
+    """The README, whose links to other translated pages lead to the site."""
+    text = translated_text(README, translate, among=(*PAGES, *RUNGS))
+    for page in {*PAGES, *LESSONS, *RUNGS} - {README}:
+        # gettext writes zh-CN, Sphinx zh_CN.
+        address = project.site(f"{language.replace('-', '_')}/{Path(page).with_suffix('.html')}")
+        text = re.sub(rf"\]\({re.escape(page)}(?=[)#])", f"]({address}", text)
     return text
 
 
@@ -411,15 +391,7 @@ def main() -> int:
         catalogue = updated(read_catalogue(language), SOURCES)
         files = {catalogue_path(language): str(catalogue)}
         translate = translator_of(catalogue)
-        for source in PAGES:
-            files[ROOT / page_name(source, language)] = translated_page(source, language, translate)
-        shown = "".join((ROOT / source).read_text(encoding="utf-8") for source in PAGES)
-        for picture in (picture for picture in PICTURES if Path(picture).name in shown):
-            svg = (ROOT / picture).read_text(encoding="utf-8")
-            files[ROOT / page_name(picture, language)] = translated_drawing(svg, translate)
-        for source in EXERCISES:
-            files[(ROOT / source).with_name(f"{language}.toml")] = translated_exercise(source, translate)
-        files[ROOT / "ladder" / "locale" / f"{language}.json"] = translated_program(translate)
+        files[ROOT / page_name(README, language)] = translated_readme(language, translate)
         for path, text in files.items():
             if path.exists() and path.read_text(encoding="utf-8") == text:
                 continue

@@ -21,7 +21,7 @@ from quizzes import unfold_predictions
 
 project = "flash-ladder"
 root_doc = "README"
-exclude_patterns = ["**/*.zh-CN.md"]
+exclude_patterns = ["README.zh-CN.md"]
 include_patterns = [
     "README.md",
     "CONTRIBUTING.md",

@@ -520,16 +520,6 @@ def test_an_exercise_that_cannot_be_read_affects_no_other(exercises_folder: Path
     assert f"{OTHER}/exercise.toml is not TOML" in capsys.readouterr().err
 
 
-def test_a_broken_translation_of_one_exercise_leaves_its_title_in_english(
-    exercises_folder: Path, capsys, monkeypatch
-) -> None:
-    (exercises_folder / OTHER / "zh-CN.toml").write_text("title = [")
-    monkeypatch.setenv("LADDER_LANGUAGE", "zh-CN")
-    assert main(["exercise", "list"]) == 0
-    listed = capsys.readouterr()
-    assert get_exercise(OTHER).title in listed.out and f"{OTHER}/zh-CN.toml is not TOML" in listed.err
-
-
 def test_arguments_of_a_run_are_quoted_as_in_a_shell(tmp_path: Path) -> None:
     of_a_program = GOOD.replace('rung = "v1_minimal"\n', "").replace("cases =", "runs =")
     (tmp_path / "exercise.toml").write_text(of_a_program.replace('size = "1,1,1,1,32"', 'arguments = "\'4"'))
