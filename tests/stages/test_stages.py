@@ -27,7 +27,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def add(folder, name, toml, kernel="// a kernel"):
-    (folder / name).mkdir()
+    (folder / name).mkdir(parents=True)
     if toml is not None:
         (folder / name / "stage.toml").write_text(toml)
     if kernel is not None:
@@ -127,6 +127,29 @@ def test_variants_do_not_come_first_for_being_fewer(folder):
     add(folder, "x_variant", GOOD.replace("title", 'before = "mine"\nneeds = ["window"]\ntitle'))
     names = [stage.name for stage in stages.discover() if stage.path.parent == folder]
     assert names == ["mine", "a_trunk", "b_trunk", "x_variant"]
+
+
+def test_a_folder_of_rungs_is_a_ladder(folder):
+    """Its rungs are found without being named anywhere else; a broken one affects no other."""
+    add(folder / "mine_too", "of_a_ladder", GOOD.replace("title", 'before = "mine"\ntitle'))
+    add(folder / "mine_too", "broken_there", "title =")
+    (folder / "mine_too" / "README.md").write_text("# A ladder\n")
+    ladder = stages.discover()
+    assert ladder["of_a_ladder"].path == folder / "mine_too" / "of_a_ladder"
+    assert "broken_there" in ladder.broken and "mine_too" not in ladder.broken
+
+
+def test_a_folder_without_any_rung_is_a_broken_rung(folder):
+    (folder / "notes").mkdir()
+    (folder / "notes" / "README.md").write_text("# Notes\n")
+    assert "has no kernel.cu" in str(stages.discover().broken["notes"])
+
+
+def test_the_main_ladder_alone_stands_in_stages():
+    own = [stage for stage in stages.discover() if stage.is_own]
+    assert {stage.computes for stage in own if stage.path.parent == stages.root()} == {"attention"}
+    ladders = {page.parent for page in stages.ladder_pages()}
+    assert {stage.path.parent for stage in own} == {stages.root(), *ladders}
 
 
 def test_a_rung_above_a_broken_one_stands(folder):
