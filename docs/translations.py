@@ -29,7 +29,14 @@ from markdown_it import MarkdownIt
 from ladder import project
 from ladder.common import wording
 from ladder.common.wording import paragraphs
-from ladder.course.exercises import BLOCK_BARRIERS, KINDS, PRINTED, counter_in_english, exercises
+from ladder.course.exercises import (
+    BLOCK_BARRIERS,
+    GLOBAL_ATOMICS,
+    KINDS,
+    PRINTED,
+    counter_in_english,
+    exercises,
+)
 from ladder.course.lessons.debugging import TRANSCRIPT, translated_transcript
 from ladder.course.lessons.magics import as_markdown
 from ladder.course.lessons.predictions import WORDS
@@ -161,7 +168,12 @@ def _messages_of_program() -> Iterator[str]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "said":
                 yield from _literals(node.args[0])
-    yield from (*KINDS.values(), *KEYS, *QUERIES, *map(counter_in_english, (*COUNTERS, BLOCK_BARRIERS)))
+    yield from (
+        *KINDS.values(),
+        *KEYS,
+        *QUERIES,
+        *map(counter_in_english, (*COUNTERS, BLOCK_BARRIERS, GLOBAL_ATOMICS)),
+    )
     yield from (*ADVICE, *ADVICE.values(), *MORE_ADVICE, *FORMS, *SENTENCES, *PRINTED, *TRANSCRIPT)
     for exercise in exercises():
         yield from (tried.reason for tried in (*exercise.cases, *exercise.runs) if tried.reason)

@@ -104,6 +104,8 @@ public:
         clear(Column::global_sectors_st);
       break;
     case AccessKind::global_atomic:
+      add(Column::global_atomic_instructions, access.executed);
+      break;
     case AccessKind::local_load:
     case AccessKind::local_store:
     case AccessKind::none:

@@ -144,15 +144,19 @@ def _state(workspace: Workspace, exercise: Exercise) -> str:
 
 
 def _next(workspace: Workspace, solved: Exercise | None = None) -> Exercise | None:
-    """The next unsolved exercise: after ``solved`` in its rung, then in later rungs, then anywhere."""
+    """The next unsolved exercise: after ``solved`` in its rung, then in later rungs, then anywhere.
+
+    The first programs are one group, those that come last another.
+    """
     from ladder.course.exercises import exercises
 
     everything = exercises()
     if solved is not None:
-        rungs = list(dict.fromkeys(one.rung for one in everything))
-        first, place = rungs.index(solved.rung), everything.index(solved)
-        of_rung = [one for one in everything if one.rung == solved.rung]
-        later = [one for one in everything if rungs.index(one.rung) > first]
+        groups = list(dict.fromkeys((one.is_last, one.rung) for one in everything))
+        own = (solved.is_last, solved.rung)
+        first, place = groups.index(own), everything.index(solved)
+        of_rung = [one for one in everything if (one.is_last, one.rung) == own]
+        later = [one for one in everything if groups.index((one.is_last, one.rung)) > first]
         behind = [one for one in of_rung if everything.index(one) > place]
         everything = (*behind, *of_rung, *later, *everything)
     return next((one for one in everything if not workspace.progress(one).solved), None)

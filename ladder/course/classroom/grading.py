@@ -13,11 +13,13 @@ from ladder.common.progress import Steps, steps
 from ladder.course.classroom.kept import Kept, kept
 from ladder.course.classroom.students import Submission, SubmissionError, submissions
 from ladder.course.exercises import (
+    BEGIN,
     Exercise,
     ExerciseError,
     check_sources,
     exercises,
     get_exercise,
+    marked_exercise,
     verdict_key,
 )
 
@@ -113,8 +115,6 @@ def _started(submission: Submission, refused: list[str]) -> list[str]:
     except SubmissionError as error:
         refused.append(error.message)
         return []
-    if not names:
-        refused.append(f"{submission.student} has handed in nothing")
     started = []
     for name in names:
         try:
@@ -122,7 +122,46 @@ def _started(submission: Submission, refused: list[str]) -> list[str]:
             started.append(name)
         except ExerciseError as error:
             refused.append(f"{submission.student}/{name}: {error.message}")
+    lone = submission.lone_file()
+    if lone is not None:
+        found = _exercise_of(submission, lone, refused)
+        started += [found] if found is not None and found not in started else []
+    elif not names:
+        refused.append(_nothing(submission))
     return started
+
+
+def _exercise_of(submission: Submission, lone: Path, refused: list[str]) -> str | None:
+    """The exercise of a file without its folder, by its marker; if it has none, a sentence is ``refused``."""
+    try:
+        found = marked_exercise(submission.read(lone).decode("utf-8", "replace"))
+    except SubmissionError as error:
+        refused.append(error.message)
+        return None
+    if found is None:
+        refused.append(
+            f"{submission.student}/{lone.name} has no line {BEGIN}: ... of an exercise. Hand in the file of "
+            "a working copy, as my_exercises/NAME/kernel.cu, or its folder."
+        )
+        return None
+    return found.name
+
+
+def _nothing(submission: Submission) -> str:
+    """Says what is there instead of exercises, and what was expected."""
+    others = submission.others()
+    text = f"{submission.student} has handed in nothing"
+    if others:
+        text += f" that is an exercise, but {', '.join(others[:3])}{', ...' if len(others) > 3 else ''}"
+    if any(name.endswith(_ARCHIVES) for name in others):
+        return f"{text}. Unpack the archive in this folder."
+    return (
+        f"{text}. Expected are folders such as cuda_map with program.cu, or my_exercises with such folders."
+    )
+
+
+#: Suffixes of files that hold folders.
+_ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".7z", ".rar", ".xz")
 
 
 def _record(submission: Submission, refused: list[str]) -> Mapping[str, object]:

@@ -6,7 +6,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from ladder.course.exercises import Exercise, source_names
+from ladder.course.exercises import Exercise, known_sources, source_names
 from ladder.errors import LadderError
 from ladder.stages import OWN_EXERCISES
 
@@ -61,10 +61,28 @@ class Submission:
             raise SubmissionError(f"{self.student} cannot be read: {error.strerror}") from error
         return sorted(place.name for place in places if any(_is_named(place / name) for name in MAIN_FILES))
 
+    def lone_file(self) -> Path | None:
+        """The kernel or program that was handed in without the folder of its exercise, if there is one."""
+        return next((self.work / name for name in MAIN_FILES if _is_named(self.work / name)), None)
+
+    def others(self) -> list[str]:
+        """The names of what was handed in besides. Raises :class:`OSError`."""
+        return sorted(place.name for place in self.work.iterdir() if place.name[0] != ".")
+
     def sources(self, exercise: Exercise) -> dict[str, bytes]:
-        """The exercise's files as they were handed in, by name. Raises :class:`SubmissionError`."""
+        """The exercise's files as they were handed in, by name. Raises :class:`SubmissionError`.
+
+        Files that were not handed in, without the gap, are the exercise's own.
+        """
         folder = self.work / exercise.name
-        return {name: self.read(folder / name) for name in source_names(exercise) if _is_named(folder / name)}
+        if not folder.is_dir():
+            folder = self.work
+        found = {
+            name: self.read(folder / name) for name in source_names(exercise) if _is_named(folder / name)
+        }
+        texts = [content.decode("utf-8", "replace") for content in found.values()]
+        own = known_sources(exercise, texts)
+        return {name: text.encode() for name, text in own.items() if name != exercise.gap.file} | found
 
 
 def _is_named(path: Path) -> bool:

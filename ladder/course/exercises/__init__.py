@@ -17,12 +17,20 @@ if TYPE_CHECKING:
         judge_folder,
         verdict_key,
     )
-    from ladder.course.exercises.definition import BEGIN, BLOCK_BARRIERS, END, PICTURE, Exercise
+    from ladder.course.exercises.definition import (
+        BEGIN,
+        BLOCK_BARRIERS,
+        END,
+        GLOBAL_ATOMICS,
+        PICTURE,
+        Exercise,
+    )
     from ladder.course.exercises.markers import (
         fill_gap,
         gap_line,
         gap_text,
         known_sources,
+        marked_exercise,
         solution_text,
         source_changes,
         source_names,

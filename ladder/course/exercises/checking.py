@@ -14,11 +14,14 @@ from ladder.common import cache, files
 from ladder.common.wording import language, said
 from ladder.compile import EmulatorTarget, emulator_library, housekeeping, ingredients
 from ladder.course.exercises.definition import Exercise
+from ladder.course.exercises.gap_rules import broken_rule
 from ladder.course.exercises.judge import for_its_cases, judge
 from ladder.course.exercises.markers import (
     Change,
     fill_gap,
+    gap_text,
     known_sources,
+    marked_exercise,
     other_files,
     source_changes,
     source_names,
@@ -88,14 +91,36 @@ def check_sources(exercise: Exercise, sources: Mapping[str, bytes], shown_as: Pa
     They are judged in a folder of the cache that holds nothing else, since a compiler might prefer other
     files to the project's. The verdict names ``shown_as`` in place of that folder.
     """
+    if other := _not_of(exercise, sources.get(exercise.gap.file, b"")):
+        return Verdict(exercise, [Remark("file", other, (_reset(exercise),))])
     folder = _folder_of(exercise, sources)
     changes = source_changes(exercise, folder)
     if changes:
         return Verdict(exercise, [Remark("lines", _changes_text(changes), (_reset(exercise),))])
+    if exercise.rung is None and (rule := broken_rule(gap_text(exercise, folder))):
+        return Verdict(exercise, [Remark("gap", rule)])
     verdict = _judged(exercise, folder)
     if shown_as is not None:
         verdict.findings = [one.elsewhere(str(folder), str(shown_as)) for one in verdict.findings]
     return verdict
+
+
+def _not_of(exercise: Exercise, handed_in: bytes) -> str:
+    """What the file with the gap is instead of the exercise's; "" if it may be the exercise's."""
+    file = exercise.gap.file
+    if not handed_in.strip():
+        return said("{file} is empty or not there. Expected is the file with your lines.", file=file)
+    if b"\0" in handed_in:
+        return said("{file} is not text. Expected is CUDA source.", file=file)
+    other = marked_exercise(handed_in.decode("utf-8", "replace"))
+    if other is not None and other.gap.goal != exercise.gap.goal:
+        return said(
+            "{file} is the file of {other}. Expected is that of {name}.",
+            file=file,
+            other=other.name,
+            name=exercise.name,
+        )
+    return ""
 
 
 def _folder_of(exercise: Exercise, sources: Mapping[str, bytes]) -> Path:

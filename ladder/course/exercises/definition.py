@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: A count that is not a column of the table: how often warps arrived at a barrier of their block.
 BLOCK_BARRIERS = "block_barriers"
+#: Another one, of programs: the warp instructions with an atomic operation on global memory.
+GLOBAL_ATOMICS = "global_atomic_instructions"
 BEGIN, END = "// begin exercise", "// end exercise"
 #: In the working copy of a program.
 PICTURE = "picture.svg"

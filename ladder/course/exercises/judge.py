@@ -259,13 +259,7 @@ def _counts(stage: Stage, case: Case, evaluation: Evaluation) -> Iterator[Remark
     for column, least in case.at_least.items():
         value = evaluation.row[column]
         if value is not None and value < least:
-            text = said(
-                "On {on}: right, but not what the task says: {value:,} {what}, which has at least {least:,}.",
-                on=case.problem,
-                value=value,
-                what=counter_words(column),
-                least=least,
-            )
+            text = cheap_text(str(case.problem), column, value, least)
             text += f"\n{said(case.reason)}"
             yield Remark("counts", text.strip(), on=str(case.problem))
     for column, most in case.at_most.items():
@@ -288,6 +282,17 @@ def _counts(stage: Stage, case: Case, evaluation: Evaluation) -> Iterator[Remark
                 options = f"{stage.name}:{number} {case.problem.command_options}"
                 commands.insert(0, f"ladder explain {options} --picture conflicts.png")
         yield Remark("counts", text, tuple(commands), on=str(case.problem))
+
+
+def cheap_text(on: str, column: str, value: int, least: int) -> str:
+    """Says that ``on`` counts less than ``least`` in a column of the table: part of the task is not done."""
+    return said(
+        "On {on}: right, but not what the task says: {value:,} {what}, which has at least {least:,}.",
+        on=on,
+        value=value,
+        what=counter_words(column),
+        least=least,
+    )
 
 
 def dear_text(on: str, column: str, value: int | None, most: int, reason: str) -> str:

@@ -75,6 +75,13 @@ def _gap_lines(exercise: Exercise, directory: Path) -> tuple[list[str], int, int
     return lines, begin[0], end[0]
 
 
+def marked_exercise(text: str) -> Exercise | None:
+    """The exercise whose opening marker the text has; None if that is none, or more than one."""
+    lines = {line.strip() for line in text.splitlines() if line.strip().startswith(BEGIN)}
+    found = [one for one in exercises() if f"{BEGIN}: {one.gap.goal}" in lines]
+    return found[0] if len(found) == 1 else None
+
+
 def _markers(lines: Sequence[str]) -> tuple[list[int], list[int]]:
     """The indices of all opening markers, and of all closing ones."""
     words = [line.strip() for line in lines]

@@ -13,9 +13,10 @@ from pathlib import Path
 from ladder.common.progress import steps
 from ladder.common.wording import said
 from ladder.compile import EmulatorTarget, build_program
-from ladder.course.exercises.definition import Exercise, Run
-from ladder.course.exercises.judge import MOST_INSTRUCTIONS, access_remark, dear_text
+from ladder.course.exercises.definition import GLOBAL_ATOMICS, Exercise, Run
+from ladder.course.exercises.judge import MOST_INSTRUCTIONS, access_remark, cheap_text, dear_text
 from ladder.course.exercises.program_output import printed
+from ladder.course.exercises.reference_counts import reference_counts
 from ladder.course.exercises.verdict import Remark, Verdict
 from ladder.errors import BuildError, ExecutionError
 from ladder.run.emulator import (
@@ -32,6 +33,7 @@ from ladder.stages import DEFAULT_ARCH
 #: A run of a program is small: one that takes so long is in an endless loop.
 MOST_SECONDS = 60.0
 
+_WRITTEN = "global_sectors_st"
 #: Findings about calls of the host that an answer may cause. Others, such as leaks, follow when ``main`` ends
 #: early.
 _OF_THE_HOST = ("race between streams", "race with the host", "bad copy")
@@ -56,6 +58,8 @@ def judge_program(exercise: Exercise, program: Path) -> Verdict:
             command = f"ladder emulate --check {program} -- {shlex.join(run.arguments)}"
             with progress.step(name):
                 remarks, counts = _run(built, run, name, command, verdict)
+                if not remarks:
+                    remarks = _cheap(exercise, counts, name)
             (verdict.wrong if remarks else verdict.right).append(name)
             if not verdict.findings:  # report one problem at a time
                 verdict.findings += remarks
@@ -80,7 +84,7 @@ def _run(
 def _totals(result: ProgramResult) -> dict[str, int | None]:
     """Sums the counts over all kernels; a column unknown for any of them is unknown."""
     totals: dict[str, int | None] = {}
-    for column in COUNTERS:
+    for column in (*COUNTERS, GLOBAL_ATOMICS):
         values = [launch.counters[column] for launch in result.launches]
         totals[column] = None if None in values else sum(value or 0 for value in values)
     return totals
@@ -113,3 +117,14 @@ def _dear(run: Run, counts: Mapping[str, int | None], name: str) -> list[Remark]
         if value is None or value > most:
             return [Remark("counts", dear_text(name, column, value, most, run.reason), on=name)]
     return []
+
+
+def _cheap(exercise: Exercise, counts: Mapping[str, int | None], name: str) -> list[Remark]:
+    """What is wrong if the kernels write less than half of what the reference's write."""
+    known = reference_counts(exercise)
+    if known is None or known.on != name:
+        return []
+    least, value = known.counts.get(_WRITTEN, 0) // 2, counts[_WRITTEN]
+    if value is None or value >= least:
+        return []
+    return [Remark("counts", cheap_text(name, _WRITTEN, value, least), on=name)]

@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from ladder.common.wording import said
-from ladder.course.exercises.definition import BLOCK_BARRIERS, Case, Edit, Exercise, Gap, Run, Share
+from ladder.course.exercises.definition import (
+    BLOCK_BARRIERS,
+    GLOBAL_ATOMICS,
+    Case,
+    Edit,
+    Exercise,
+    Gap,
+    Run,
+    Share,
+)
 from ladder.course.exercises.table import ExerciseError, Table, read_table
 from ladder.errors import InvalidProblem, StageError
 from ladder.operations import Operation, get_operation
@@ -201,7 +210,7 @@ def _run(table: Table) -> Run:
     except ValueError as error:
         raise table.error(f"arguments = {text!r}: {error}") from error
     run = Run(arguments, table.take("at_most", dict, {}), table.text("reason", "").strip())
-    _require_counts(table, run.at_most, COUNTERS)
+    _require_counts(table, run.at_most, (*COUNTERS, GLOBAL_ATOMICS))
     table.finish()
     return run
 

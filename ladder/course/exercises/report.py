@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.constrain import Constrain
 from rich.text import Text
@@ -12,6 +13,7 @@ from rich.text import Text
 from ladder.common.wording import said
 from ladder.course.exercises.answers import read_answers
 from ladder.course.exercises.markers import solution_text
+from ladder.course.exercises.reference_counts import reference_counts
 from ladder.course.exercises.verdict import Verdict, counter_words
 from ladder.course.exercises.wording import worded
 from ladder.show.render import finding_table
@@ -66,11 +68,51 @@ def afterword_lines(verdict: Verdict, text: str) -> Iterator[RenderableType]:
     # Wrapped even if the console wraps no lines: a terminal would break its words.
     words = Text(f"\n{worded(exercise).afterword}", no_wrap=False, overflow="fold")
     yield Constrain(words, PROSE_WIDTH)
-    counted = [f"{count:,} {counter_words(name)}" for name, count in verdict.counts.items() if count]
-    if counted:
-        what = said("What the hardware would count, on {on}:", on=verdict.counted_on)
-        yield Text(f"\n{what}", "bold")
-        yield from (Text(f"  {line}") for line in counted)
+    yield from _counts_lines(verdict)
+
+
+#: The student's count and the reference's differ if one is this many times the other.
+_DIFFERS = 1.5
+
+
+def _counts_lines(verdict: Verdict) -> Iterator[RenderableType]:
+    """The student's counts, beside the reference's where these are known; how far they are apart."""
+    known = reference_counts(verdict.exercise)
+    theirs = known.counts if known is not None and known.on == verdict.counted_on else None
+    names = [name for name, count in verdict.counts.items() if count or (theirs or {}).get(name)]
+    if not names:
+        return
+    what = said("What the hardware would count, on {on}:", on=verdict.counted_on)
+    yield Text(f"\n{what}", "bold")
+    rows = [[_number(verdict.counts[name]), counter_words(name)] for name in names]
+    if theirs is not None:
+        rows = [[said("yours"), said("reference"), ""]] + [
+            [own, _number(theirs.get(name, 0)), words] for name, (own, words) in zip(names, rows, strict=True)
+        ]
+    widths = [max(cell_len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    for *numbers, words in rows:
+        cells = [" " * (width - cell_len(text)) + text for width, text in zip(widths, numbers, strict=True)]
+        yield Text("  " + "  ".join([*cells, words]).rstrip())
+    if theirs is not None and (apart := _furthest_apart(verdict.counts, theirs)):
+        yield Text(apart, no_wrap=False, overflow="fold")
+
+
+def _number(count: int | None) -> str:
+    return "?" if count is None else f"{count:,}"
+
+
+def _furthest_apart(own: Mapping[str, int | None], theirs: Mapping[str, int]) -> str:
+    """The count that differs most; "" if all are less than :data:`_DIFFERS` times the other."""
+    ratios = {
+        name: (count + 1) / (theirs.get(name, 0) + 1) for name, count in own.items() if count is not None
+    }
+    name = max(ratios, key=lambda one: max(ratios[one], 1 / ratios[one]), default="")
+    if not name or max(ratios[name], 1 / ratios[name]) < _DIFFERS:
+        return ""
+    facts = {"what": counter_words(name), "own": f"{own[name]:,}", "their": f"{theirs.get(name, 0):,}"}
+    if ratios[name] > 1:
+        return said("Yours has more {what} than the reference: {own} against {their}.", **facts)
+    return said("Yours has fewer {what} than the reference: {own} against {their}.", **facts)
 
 
 def _code(text: str) -> list[str]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 #: What may be wrong, in words.
 KINDS = {
     "lines": "lines outside the markers are changed",
+    "file": "another file than the exercise's",
+    "gap": "not allowed between the markers",
     "build": "does not compile",
     "fault": "fault",
     "deadlock": "deadlock",

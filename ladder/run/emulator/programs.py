@@ -29,6 +29,10 @@ HOST_LINES = ("-Xcompiler=-g1",)
 CRASHES = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT")
 
 
+#: Counts of a program's kernels that are no columns of the table of stages.
+_OTHERS = ("executed", "global_atomic_instructions")
+
+
 @dataclass(frozen=True)
 class ProgramLaunches:
     """All launches of one kernel with the same grid, block and shared memory. Unknown counters are None.
@@ -186,7 +190,7 @@ def _result(name: str, exit_code: int, arch: str, log: Path) -> ProgramResult:
             block=tuple(entry["block"]),
             smem_bytes=entry["static_shared_bytes"] + entry["dynamic_shared_bytes"],
             launches=entry["launches"],
-            counters={counter: entry["totals"][counter] for counter in ("executed", *COUNTERS)},
+            counters={counter: entry["totals"][counter] for counter in (*_OTHERS, *COUNTERS)},
             lines=tuple(entry["lines"]),
         )
         for entry in report["kernels"]

@@ -27,6 +27,7 @@ from ladder.course.exercises.definition import Case, Run
 from ladder.course.exercises.judge import judge
 from ladder.course.exercises.markers import closable
 from ladder.course.exercises.programs import judge_program
+from ladder.course.exercises.reference_counts import recorded, reference_counts
 from ladder.stages import Stage, discover, read_stage
 
 EXERCISES = exercises()
@@ -91,6 +92,12 @@ def require_right(exercise: Exercise, folder: Path) -> None:
         verdict = judge(exercise, working_copy(exercise, folder, solved=True))
     assert verdict.passed, verdict.findings
     assert verdict.counted_on in verdict.right and any(verdict.counts.values())
+    known = reference_counts(exercise)
+    assert known is None or recorded(verdict) == {"on": known.on, "counts": known.counts}
+
+
+def test_the_counts_of_all_programs_are_known() -> None:
+    assert [one.name for one in EXERCISES if one.rung is None and reference_counts(one) is None] == []
 
 
 @pytest.mark.parametrize("exercise", SOME, ids=lambda one: one.name)

@@ -346,6 +346,18 @@ def test_what_an_editor_leaves_beside_a_file_is_no_save(program: Path) -> None:
     assert _last_write(workspace, exercise) == before + 9
 
 
+def test_the_first_rung_follows_the_first_programs() -> None:
+    """And not the programs that come last."""
+    programs = [one for one in exercises() if one.rung is None and not one.is_last]
+    found = _next(Workspace(Path("mine"), may_be_new=True), programs[-1])
+    assert found is not None and found.name == "cuda_map"
+    workspace = Workspace(Path("mine"), may_be_new=True)
+    for one in programs:
+        workspace.keep_try(one, solved=True)
+    found = _next(workspace, programs[-1])
+    assert found is not None and found.rung == "v1_minimal"
+
+
 def test_next_is_of_the_same_rung_then_of_later_ones() -> None:
     names = [one.name for one in exercises()]
     of_rung = [one.name for one in exercises() if one.rung == get_exercise("v2_row_max").rung]
