@@ -4,8 +4,7 @@
 # h2's products use `mma.sync`, which reaches two thirds of what Hopper's tensor cores can do (lesson 07). v11 uses
 # `wgmma`, a producer warp, consumers that take turns, and persistent blocks. HSTU attention fits that scheme, and
 # needs less: no maximum, no row sum, no rescaling. What is new is the mask, and sequences that end in the middle of a
-# tensor. Four smaller rungs follow: h6b_store, h7_counter, h7b_end_aligned and h7c_few_heads. h7d_bias adds the bias of
-# lesson 20.
+# tensor. Two smaller rungs follow: h6b_store and h7_tile_scheduler. h7d_bias adds the bias of lesson 20.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
@@ -124,9 +123,9 @@ lessons.measured_hstu(["h1_silu", "h2_masks", "h6_wgmma"])
 # function per weight takes 512 clocks for a tile of 64 x 128, and its products also take 512. So both units are
 # needed all the time. The turns overlap one consumer's silu with another one's products.
 #
-# **What is left:** h6 builds on v11. Attention has gone on to v12d with four ideas: asynchronous stores of O, a dynamic
+# **What is left:** h6 builds on v11. Attention has gone on to v12 with four ideas: asynchronous stores of O, a dynamic
 # tile scheduler, tiles aligned to the last query, and few heads together. The rest of this lesson takes them to jagged
-# batches, one rung each.
+# batches, in two rungs.
 
 # %% [markdown]
 # ## h6b_store: store warps
@@ -143,57 +142,50 @@ lessons.source("h6b_store", "smem.o_full[turn.buffer][consumer].wait", "smem.q.r
 # O is jagged like Q: the last tile of a sequence reaches into the next one. The tensor map of O has the token dimension
 # twice, too, so TMA stores only rows that exist.
 #
-# ## h7_counter: a dynamic tile scheduler
+# ## h7_tile_scheduler: v12's tile scheduler on jagged batches
 #
 # In h6 block b has fixed items. The producer finds out what an item costs only when it reads the mask: targets and
-# windows leave out tiles, and sequences differ in length. So one block may finish long before another. As in v12b, a
-# block takes its next item from a counter in global memory:
+# windows leave out tiles, and sequences differ in length. So one block may finish long before another. h7 has the tile
+# scheduler of v12, in three parts. First, as in v12b, a block takes its next item from a counter in global memory:
 
 # %%
-lessons.source("h7_counter", "__device__ int next(int count) const {", "return uniform(number);")
+lessons.source("h7_tile_scheduler", "__device__ int next() const {", "return uniform(number);")
 
 # %% [markdown]
 # The host does not know the lengths. It counts as many items for each sequence as the longest one has. So some items have
 # no queries. The producer skips them, but the counter counts them: only then it is 0 again after the last item, and
-# ready for the next launch.
-
-# %%
-# %exercise h7_item
-
-# %% [markdown]
-# Consumers and store warps do not see the counter. The producer writes the item beside Q, and the mbarrier that
-# publishes Q publishes the item.
+# ready for the next launch. Consumers and store warps do not see the counter. The producer writes the item beside Q, and
+# the mbarrier that publishes Q publishes the item.
 #
-# ## h7b_end_aligned: the ragged tile comes first
+# ### The ragged tile comes first
 #
-# A sequence of 4,096 queries has 21 tiles of 192 rows, and 64 rows more. Up to h7 the tile with 64 rows is the last one,
+# A sequence of 4,096 queries has 21 tiles of 192 rows, and 64 rows more. In h6 the tile with 64 rows is the last one,
 # which sees all keys under a causal mask: one consumer works, and two have no rows. As in v12c, tiles end with the
 # sequence's last query instead. Then the ragged tile is the first one, and sees 64 keys:
 
 # %%
-lessons.source("h7b_end_aligned", "__device__ static int first_row(int q_len) {", "A::block_rows;")
+lessons.source("h7_tile_scheduler", "__device__ static int first_row(int q_len) {", "A::block_rows;")
 
 # %% [markdown]
 # Its first row is negative. In a jagged tensor the rows before a sequence belong to the sequence before it. So nothing is
 # loaded or stored for a consumer without rows, and the mbarrier of Q expects fewer bytes:
 
 # %%
-lessons.source("h7b_end_aligned", "full.arrive_and_expect(", "item.row + 64 * c, queries, full);")
+lessons.source("h7_tile_scheduler", "full.arrive_and_expect(", "item.row + 64 * c, queries, full);")
 
 # %% [markdown]
-# ## h7c_few_heads: K and V stay in the L2 cache
+# ### K and V stay in the L2 cache
 #
-# Up to h7b the longest items of *all* heads come first. In a batch of 4 x 4,096 tokens with 16 heads of $d = 128$, K and V
-# of all heads take 128 MB. The L2 cache of an H100 has 50 MB. In h7c, as in v12d, groups of 16 heads follow each other,
-# and the longest items come first only within each group. When all items of a group are taken, blocks take items of the
-# next group, so the load stays balanced:
+# If the longest items of *all* heads came first, all blocks together would read K and V of all heads. In a batch of
+# 4 x 4,096 tokens with 16 heads of $d = 128$ these take 128 MB. The L2 cache of an H100 has 50 MB. So groups of 16 heads
+# follow each other, and the longest items come first only within each group. When all items of a group are taken, blocks
+# take items of the next group, so the load stays balanced. `group_heads` is at most 16, and less if K and V of so many
+# heads take more than 32 MB:
 
 # %%
-lessons.source("h7c_few_heads", "__device__ WorkItem item_of(int number) const {", "among / together, 0};")
+# %exercise h7_item
 
 # %% [markdown]
-# `together` is at most 16, and less if K and V of so many heads take more than 32 MB.
-#
 # ## What they bought
 #
 # These are TFLOP/s on an H100 in bf16 in bursts of launches, all from one run. They count the pairs of a causal mask. The
@@ -205,9 +197,7 @@ lessons.measured_hstu_peers(
     [
         "h6_wgmma",
         "h6b_store",
-        "h7_counter",
-        "h7b_end_aligned",
-        "h7c_few_heads",
+        "h7_tile_scheduler",
         "generative-recommenders, TMA",
         "recsys-examples",
     ]
@@ -219,13 +209,11 @@ lessons.measured_hstu_peers(
 # | from | to | d = 64 | d = 128 |
 # | --- | --- | ---: | ---: |
 # | h6 | h6b | +6% | +2% |
-# | h6b | h7 | +3% | +2% |
-# | h7 | h7b | +2% | +2% |
-# | h7b | h7c | +3% | +13% |
+# | h6b | h7 | +8% | +19% |
 #
-# The largest step is h7c with groups of targets at $d = 128$: +40%. There K and V of 128 heads take 128 MB. At 4 x 2,048
-# tokens and $d = 64$ all heads together take 32 MB, and h7c gains nothing. Three steps lose on one problem each: h7 with
-# groups of targets at $d = 128$ (-2%), h7b with contexts at $d = 128$ (-5%), and h7c at 4 x 2,048 and $d = 64$ (-2%).
+# Measured one after the other, the counter gains 3% and 2%, tiles that end with the last query 2% and 2%, and groups of
+# heads 3% and 13%. With groups of targets at $d = 128$ the last part alone gains 40%: there K and V of 128 heads take
+# 128 MB. At 4 x 2,048 tokens and $d = 64$ all heads together take 32 MB, and it gains nothing.
 #
 # ## h7d_bias: a bias by TMA
 #
@@ -263,7 +251,7 @@ lessons.source("h7d_bias", "smem.bias.wait_empty(bias_turn);", "bias_turn.advanc
 
 # %% [markdown]
 # **Practise:** the exercises begin with `h6_`, `h7_` and `h7d_`. **Read on:** the READMEs of
-# [h6_wgmma](../stages/hstu/h6_wgmma/README.md), [h7c_few_heads](../stages/hstu/h7c_few_heads/README.md) and
+# [h6_wgmma](../stages/hstu/h6_wgmma/README.md), [h7_tile_scheduler](../stages/hstu/h7_tile_scheduler/README.md) and
 # [h7d_bias](../stages/hstu/h7d_bias/README.md). **Next:** [22b, the gradients on
 # wgmma](22b_h8_wgmma_gradients.ipynb). Run this lesson [on
 # Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/22_h6_wgmma.ipynb).

@@ -17,9 +17,12 @@ FOLD, FOLDED_UNTIL = "2026-11-28", "0.4"
 #: Those rungs, by name, and the rung that each is part of.
 FOLDED: dict[str, str] = {
     "h3d_written_once": "h3c_bias_gradient",
+    "h7_counter": "h7_tile_scheduler",
+    "h7b_end_aligned": "h7_tile_scheduler",
+    "h7c_few_heads": "h7_tile_scheduler",
 }
 #: Those of them whose kernel no rung has any more. The kernels of the others are those of the rung today.
-GONE: frozenset[str] = frozenset()
+GONE: frozenset[str] = frozenset({"h7_counter", "h7b_end_aligned"})
 
 #: Rows of earlier days bear the names that the rungs had then.
 SPLIT = "2026-11-23"

@@ -11,7 +11,7 @@ from tables_of.data import H100, H200, markdown, measured_rows
 
 from ladder.course.lessons.recorded import hstu_problem, options_by_head_dim
 from ladder.operations import DEFAULT_OPERATION
-from ladder.stages import discover
+from ladder.stages import discover, of_today
 
 
 def speed() -> str:
@@ -141,7 +141,7 @@ def peer_speeds(name: str) -> str:
 
 def hstu_peer_speeds(name: str) -> str:
     """A pass of HSTU's rungs beside other implementations of it."""
-    measured = pd.read_csv(H100 / "hstu_peers.csv")
+    measured = of_today(pd.read_csv(H100 / "hstu_peers.csv"), "contender")
     return _beside_peers(
         measured[measured["pass"] == name],
         lambda row: f"`{hstu_problem(row)}`",

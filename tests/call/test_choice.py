@@ -97,4 +97,4 @@ def test_decoding(has: dict[str, Any], rung: str, head_dim: int) -> None:
 )
 def test_hstu_attention_with_a_bias(head_dim: int, rung: str, bias_heads: int) -> None:
     assert highest(HstuProblem(2, head_dim, (100, 30), bias_heads=bias_heads)).name == rung
-    assert highest(HstuProblem(2, head_dim, (100, 30))).name == "h7c_few_heads"
+    assert highest(HstuProblem(2, head_dim, (100, 30))).name == "h7_tile_scheduler"

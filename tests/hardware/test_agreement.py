@@ -20,7 +20,7 @@ except for
 - h3's bias, which cp.async brings from rows that begin in the middle of a sector: the emulator counts up to
   4% more sectors.
 - h4 with few queries: the emulator counts 48 sectors more, 0.4%; the reason is not known.
-- shared loads that ptxas divides or drops. From h7 to h7c a cut tile needs two of a work item's four words:
+- shared loads that ptxas divides or drops. In h7 a cut tile needs two of a work item's four words:
   two loads of a word, with as many wavefronts, replace the one of four words that the emulator counts. In h8
   a consumer reads the visit of its first tile twice: ptxas drops the second time, which the emulator counts
   as two loads.
@@ -79,8 +79,7 @@ SEVERAL = 3
 MET_BY_TMA = {"wavefronts_st", "conflicts_st", "conflicts"}
 WAITING = {
     **dict.fromkeys(("v12c_end_aligned", "v12d_few_heads", "b4g_wide_adds"), ("wavefronts_ld",)),
-    **dict.fromkeys(("h6_wgmma", "h6b_store", "h7_counter"), ("wavefronts_ld", "wavefronts_st")),
-    **dict.fromkeys(("h7b_end_aligned", "h7c_few_heads"), ("wavefronts_ld", "wavefronts_st")),
+    **dict.fromkeys(("h6_wgmma", "h6b_store", "h7_tile_scheduler"), ("wavefronts_ld", "wavefronts_st")),
     **dict.fromkeys(("b5f_persistent", "b5g_sums_in_l2", "h8_wgmma_gradients"), ("wavefronts_ld",)),
 }
 SECTORS_A_WAVEFRONT = 4
@@ -100,7 +99,7 @@ SECTORS_OF_A_WARP = 2
 FEWER_SECTORS = 0.04
 #: How many fewer h4 reads with so few queries.
 FEW_QUERIES, SECTORS_OF_FEW_QUERIES = 16, 48
-#: The load of a work item that ptxas divides into two, in the rungs from h7 to h7c.
+#: The load of a work item that ptxas divides into two, in h7.
 DIVIDED = "const WorkItem item = smem.items[q_turn.buffer];"
 #: In h8 ptxas drops so many loads of each warp of a block with keys, of its consumers alone.
 DROPPED, CONSUMERS = 2, 8

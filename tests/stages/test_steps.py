@@ -69,7 +69,10 @@ LONGER = {
     "h3g_same_bits": (75, "two kinds of turns: at dQ, and at the gradient of a bias that heads share"),
     "h4_arrangement": (65, "a kernel with both arrangements, of which the launch chooses one"),
     "h6_wgmma": (277, "HSTU attention instead of attention: jagged batches, silu, and the masks of h2_masks"),
-    "h7_counter": (75, "consumers and store warps read the work item beside Q, and h6's snake order is gone"),
+    "h7_tile_scheduler": (
+        125,
+        "v12's tile scheduler: work items beside Q, tiles that end with the last query, groups of heads",
+    ),
     "h8_wgmma_gradients": (
         290,
         "HSTU's gradients instead of attention's: silu's slope, and a mask that the producer reads",

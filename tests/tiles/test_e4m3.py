@@ -1,4 +1,4 @@
-"""8-bit tiles: rounding to fragments, and products of a warpgroup, against torch."""
+"""8-bit tiles: rounding to fragments, products of a warpgroup, and of a warp in f16, against torch."""
 
 from __future__ import annotations
 
@@ -103,3 +103,52 @@ def test_fragments_are_rounded_to_nearest_and_end_at_448() -> None:
     run(source, "k", (x, in_bytes(torch.eye(32)), out), 32 * 32)
     assert torch.equal(out, x.clamp(-448, 448).to(torch.float8_e4m3fn).float())
     assert float(x.abs().max()) > 448
+
+
+OPERANDS = """
+#include "tiles/e4m3.h"
+using namespace tiles;
+extern __shared__ __align__(1024) unsigned char smem[];
+template <int d> __device__ auto &fill(int at, const unsigned char *src) {
+  auto &tiles = *reinterpret_cast<SharedTile<e4m3::Two, 16, d / 2>(*)[2]>(smem + at);
+  for (int i = threadIdx.x; i < 16 * d; i += 32)
+    *tiles[i / (8 * d)].at(i / (d / 2) % 16, i % (d / 2)) = reinterpret_cast<const e4m3::Two *>(src)[i];
+  __syncwarp();
+  return tiles;
+}
+template <int d> __device__ void products(const __half *q, const unsigned char *k, const unsigned char *v,
+                                          float *s_out, float *o_out) {
+  const auto &k_smem = fill<d>(0, k), &v_smem = fill<d>(32 * d, v);
+  RegTile<__half, 16, d> q_rmem;
+  RegTile<float, 16, 32> s;
+  RegTile<__half, 16, 32> p;
+  RegTile<float, 16, d> o;
+  e4m3::load_ordered(q_rmem, GlobalMatrix<const __half, d>{q, 16});
+  e4m3::mma_ABt(s, q_rmem, k_smem, 0);
+  store(GlobalMatrix<float, 32>{s_out, 16}, s);
+  copy(p, s);
+  zero(o);
+  e4m3::mma_AB(o, p, v_smem, 0);
+  e4m3::store_ordered(GlobalMatrix<float, d>{o_out, 16}, o);
+}
+""" + "".join(
+    f"""
+    extern "C" __global__ void k_{d}(const __half *q, const unsigned char *k, const unsigned char *v,
+                                     float *s, float *o) {{
+      products<{d}>(q, k, v, s, o);
+    }}
+    """
+    for d in (64, 128)
+)
+
+
+@pytest.mark.parametrize("d", [64, 128])
+def test_products_of_a_warp(d: int) -> None:
+    """S = Q K^T and O = S V: two tiles of 16 rows in e4m3, converted to f16 in registers."""
+    q, k, v = whole(16, d, seed=0), whole(32, d, seed=1), whole(32, d, seed=2)
+    s, o = torch.full((16, 32), torch.nan), torch.full((16, d), torch.nan)
+    module = Module(compile_ptx(OPERANDS, "sm_89"), "sm_89")
+    launch = module.launch(f"k_{d}", 1, 32, (q.half(), in_bytes(k), in_bytes(v), s, o), 64 * d)
+    assert torch.equal(s, q @ k.T)
+    assert torch.equal(o, s @ v)
+    assert launch.totals()["mma_instructions"] == d // 2

@@ -93,81 +93,86 @@ template <typename T, int d, int kRows> struct Share {
 };
 
 template <typename A, RegisterTile O, RegisterVector Vec>
-__device__ void merge_workers(typename A::Partial (&parts)[A::workers],
-                              typename A::Stats (&stats)[A::workers], O &o, Vec &m, Vec &l);
+__device__ void merge_workers(typename A::KV (&kv)[A::workers], typename A::Stats (&stats)[A::workers], O &o,
+                              Vec &m, Vec &l);
 template <typename T, int d, int kRows, RegisterTile O, RegisterVector Vec>
 __device__ void write(const Share<T, d, kRows> &share, const Parts &parts, O &o, Vec &m, Vec &l);
 
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::threads)
     attend(const __grid_constant__ DecodingProblem problem, const Parts parts) {
-  using block = group<A::workers>;
-  const Share<T, d, A::rows> share(problem, A::step);
+  using Work = Share<T, d, A::rows>;
 
   extern __shared__ __align__(128) unsigned char smem[];
   SharedAllocator allocator(smem);
   auto &kv_smem = allocator.allocate<typename A::KV[A::workers], A::buffers>();
   auto &stats = allocator.allocate<typename A::Stats, A::workers>();
-  const int worker = block::warp();
+  const int worker = group<A::workers>::warp();
 
   RegTile<T, A::rows, d> q;
   RegTile<float, A::rows, A::keys> s;
   RegTile<T, A::rows, A::keys> p_16;
   RegTile<float, A::rows, d> o;
   typename RegTile<float, A::rows, d>::ColVec m, m_new, rescale, l;
-  load(q, share.q());
-  zero(o);
-  zero(l);
-  fill(m, kLowest);
-
-  const auto prefetch = [&](int buffer, int key) {
+  const auto prefetch = [&](const Work &share, int buffer, int key) {
     if (key < share.end) {
       load_async(kv_smem[buffer][worker].k, share.tile(problem.k_cache, problem.k_strides, key));
       load_async(kv_smem[buffer][worker].v, share.tile(problem.v_cache, problem.v_strides, key));
     }
     async_commit();
   };
-  int key = share.begin + worker * A::keys;
-  for (int ahead = 0; ahead < A::buffers - 1; ahead++)
-    prefetch(ahead, key + ahead * A::step);
-  for (int now = 0; key < share.end; key += A::step, now = (now + 1) % A::buffers) {
-    async_wait<A::buffers - 2>();
-    __syncwarp(); // these tiles have arrived, and all lanes have used the last ones
-    prefetch((now + A::buffers - 1) % A::buffers, key + (A::buffers - 1) * A::step);
+  const auto load_first = [&](const Work &share) {
+    for (int ahead = 0; ahead < A::buffers - 1; ahead++)
+      prefetch(share, ahead, share.begin + worker * A::keys + ahead * A::step);
+    load(q, share.q());
+  };
+  const auto attend_tiles = [&](const Work &share) {
+    zero(o);
+    zero(l);
+    fill(m, kLowest);
+    int key = share.begin + worker * A::keys;
+    for (int now = 0; key < share.end; key += A::step, now = (now + 1) % A::buffers) {
+      async_wait<A::buffers - 2>();
+      __syncwarp(); // these tiles have arrived, and all lanes have used the last ones
+      prefetch(share, (now + A::buffers - 1) % A::buffers, key + (A::buffers - 1) * A::step);
 
-    // S = Q K^T, scaled so that exp(s) becomes exp2(s); -inf where a row does not see a key.
-    mma_ABt(s, q, kv_smem[now][worker].k);
-    mul(s, s, problem.scale * kLog2E);
-    if (key + A::keys > share.end_key(0))
-      keep_before(s, s, [&](int row) { return share.end_key(share.query(row)) - key; }, -INFINITY);
+      // S = Q K^T, scaled so that exp(s) becomes exp2(s); -inf where a row does not see a key.
+      mma_ABt(s, q, kv_smem[now][worker].k);
+      mul(s, s, problem.scale * kLog2E);
+      if (key + A::keys > share.end_key(0))
+        keep_before(s, s, [&](int row) { return share.end_key(share.query(row)) - key; }, -INFINITY);
 
-    // P = exp(S - m) with the running maximum m. Sums under the old maximum are rescaled.
-    row_max(m_new, s, m);
-    sub(rescale, m, m_new);
-    exp2(rescale, rescale);
-    mul(l, l, rescale);
-    mul_row(o, o, rescale);
-    copy(m, m_new);
-    sub_row(s, s, m);
-    exp2(s, s);
-    row_sum(l, s, l);
+      // P = exp(S - m) with the running maximum m. Sums under the old maximum are rescaled.
+      row_max(m_new, s, m);
+      sub(rescale, m, m_new);
+      exp2(rescale, rescale);
+      mul(l, l, rescale);
+      mul_row(o, o, rescale);
+      copy(m, m_new);
+      sub_row(s, s, m);
+      exp2(s, s);
+      row_sum(l, s, l);
 
-    // O += P V
-    copy(p_16, s);
-    mma_AB(o, p_16, kv_smem[now][worker].v, o);
-  }
+      // O += P V
+      copy(p_16, s);
+      mma_AB(o, p_16, kv_smem[now][worker].v, o);
+    }
+  };
 
-  merge_workers<A>(reinterpret_cast<typename A::Partial(&)[A::workers]>(kv_smem[A::buffers - 1]), stats, o, m,
-                   l);
+  const Work share(problem, A::step);
+  load_first(share);
+  attend_tiles(share);
+  merge_workers<A>(kv_smem[A::buffers - 1], stats, o, m, l);
   if (worker == 0)
     write(share, parts, o, m, l);
 }
 
 /// Merges the workers' O, m and l into the first worker's.
 template <typename A, RegisterTile O, RegisterVector Vec>
-__device__ void merge_workers(typename A::Partial (&parts)[A::workers],
-                              typename A::Stats (&stats)[A::workers], O &o, Vec &m, Vec &l) {
+__device__ void merge_workers(typename A::KV (&kv)[A::workers], typename A::Stats (&stats)[A::workers], O &o,
+                              Vec &m, Vec &l) {
   using block = group<A::workers>;
+  auto &parts = reinterpret_cast<typename A::Partial(&)[A::workers]>(kv);
   Vec other, largest = m;
   store(stats[block::warp()], m);
   block::sync();

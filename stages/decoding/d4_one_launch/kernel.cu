@@ -141,8 +141,8 @@ template <typename T, int d, int kRows> struct Share : Item {
 };
 
 template <typename A, RegisterTile O, RegisterVector Vec>
-__device__ void merge_workers(typename A::Partial (&parts)[A::workers],
-                              typename A::Stats (&stats)[A::workers], O &o, Vec &m, Vec &l);
+__device__ void merge_workers(typename A::KV (&kv)[A::workers], typename A::Stats (&stats)[A::workers], O &o,
+                              Vec &m, Vec &l);
 template <typename T, int d, int kRows, RegisterTile O, RegisterVector Vec>
 __device__ bool write(const Share<T, d, kRows> &share, const Parts &parts, unsigned *arrivals, O &o, Vec &m,
                       Vec &l);
@@ -150,14 +150,13 @@ __device__ bool write(const Share<T, d, kRows> &share, const Parts &parts, unsig
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::threads)
     attend(const __grid_constant__ DecodingProblem problem, const Parts parts, unsigned *arrivals) {
-  using block = group<A::workers>;
   using Work = Share<T, d, A::rows>;
 
   extern __shared__ __align__(128) unsigned char smem[];
   SharedAllocator allocator(smem);
   auto &kv_smem = allocator.allocate<typename A::KV[A::workers], A::buffers>();
   auto &stats = allocator.allocate<typename A::Stats, A::workers>();
-  const int worker = block::warp();
+  const int worker = group<A::workers>::warp();
 
   RegTile<T, A::rows, d> q;
   RegTile<float, A::rows, A::keys> s;
@@ -182,15 +181,10 @@ __global__ void __launch_bounds__(A::threads)
     if (share.sequence >= 0)
       load(q, share.q());
   };
-  Item next = Work::find(problem, blockIdx.x);
-  load_first(Work{next, problem});
-  for (int number = blockIdx.x + gridDim.x; next.sequence >= 0; number += gridDim.x) {
-    const Work share{next, problem};
-    next = Work::find(problem, number);
+  const auto attend_tiles = [&](const Work &share) {
     zero(o);
     zero(l);
     fill(m, kLowest);
-
     int key = share.begin + worker * A::keys;
     for (int now = 0; key < share.end; key += A::step, now = (now + 1) % A::buffers) {
       async_wait<A::buffers - 2>();
@@ -218,24 +212,29 @@ __global__ void __launch_bounds__(A::threads)
       copy(p_16, s);
       mma_AB(o, p_16, kv_smem[now][worker].v, o);
     }
+  };
 
+  Item next = Work::find(problem, blockIdx.x);
+  load_first(Work{next, problem});
+  for (int number = blockIdx.x + gridDim.x; next.sequence >= 0; number += gridDim.x) {
+    const Work share{next, problem};
+    next = Work::find(problem, number);
+    attend_tiles(share);
     __syncwarp(); // all lanes have used the last tiles
     // The next item's first tiles and Q are loaded while this one's parts are merged in the last buffer.
     load_first(Work{next, problem});
-    merge_workers<A>(reinterpret_cast<typename A::Partial(&)[A::workers]>(kv_smem[A::buffers - 1]), stats, o,
-                     m, l);
-    const bool merges = worker == 0 && write(share, parts, arrivals, o, m, l);
-    if (__syncthreads_or(merges))
-      ladder::merge_tile<T, d, A::workers>(problem, parts, share.first_row(), share.rows(), share.splits,
-                                           worker);
+    merge_workers<A>(kv_smem[A::buffers - 1], stats, o, m, l);
+    if (__syncthreads_or(worker == 0 && write(share, parts, arrivals, o, m, l)))
+      ladder::merge_tile<T, d, A::workers>(problem, parts, share, worker);
   }
 }
 
 /// Merges the workers' O, m and l into the first worker's.
 template <typename A, RegisterTile O, RegisterVector Vec>
-__device__ void merge_workers(typename A::Partial (&parts)[A::workers],
-                              typename A::Stats (&stats)[A::workers], O &o, Vec &m, Vec &l) {
+__device__ void merge_workers(typename A::KV (&kv)[A::workers], typename A::Stats (&stats)[A::workers], O &o,
+                              Vec &m, Vec &l) {
   using block = group<A::workers>;
+  auto &parts = reinterpret_cast<typename A::Partial(&)[A::workers]>(kv);
   Vec other, largest = m;
   store(stats[block::warp()], m);
   block::sync();

@@ -6,12 +6,12 @@
 #include <cfloat>
 #include <cmath>
 
-#include "e4m3.h"
 #include "ladder/arrivals.h"
 #include "ladder/decoding.h"
 #include "ladder/dispatch.h"
 #include "ladder/merge_parts.h"
 #include "ladder/workspace.h"
+#include "tiles/e4m3.h"
 #include "tiles/tiles.h"
 
 namespace {
@@ -146,8 +146,8 @@ template <typename T, int d, int kRows> struct Share : Item {
 };
 
 template <typename A, RegisterTile O, RegisterVector Vec>
-__device__ void merge_workers(typename A::Partial (&parts)[A::workers],
-                              typename A::Stats (&stats)[A::workers], O &o, Vec &m, Vec &l);
+__device__ void merge_workers(typename A::KV (&kv)[A::workers], typename A::Stats (&stats)[A::workers], O &o,
+                              Vec &m, Vec &l);
 template <typename T, int d, int kRows, RegisterTile O, RegisterVector Vec>
 __device__ bool write(const Share<T, d, kRows> &share, const Parts &parts, unsigned *arrivals, O &o, Vec &m,
                       Vec &l);
@@ -155,14 +155,13 @@ __device__ bool write(const Share<T, d, kRows> &share, const Parts &parts, unsig
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::threads)
     attend(const __grid_constant__ DecodingProblem problem, const Parts parts, unsigned *arrivals) {
-  using block = group<A::workers>;
   using Work = Share<T, d, A::rows>;
 
   extern __shared__ __align__(128) unsigned char smem[];
   SharedAllocator allocator(smem);
   auto &kv_smem = allocator.allocate<typename A::KV[A::workers], A::buffers>();
   auto &stats = allocator.allocate<typename A::Stats, A::workers>();
-  const int worker = block::warp();
+  const int worker = group<A::workers>::warp();
 
   RegTile<T, A::rows, d> q_given;
   RegTile<__half, A::rows, d> q;
@@ -191,16 +190,11 @@ __global__ void __launch_bounds__(A::threads)
     if (share.sequence >= 0)
       e4m3::load_ordered(q_given, share.q());
   };
-  Item next = Work::find(problem, blockIdx.x);
-  load_first(Work{next, problem});
-  for (int number = blockIdx.x + gridDim.x; next.sequence >= 0; number += gridDim.x) {
-    const Work share{next, problem};
-    next = Work::find(problem, number);
+  const auto attend_tiles = [&](const Work &share) {
     e4m3::to_f16(q, scale, q_given, problem.scale * kLog2E * problem.k_descale[share.kv_head]);
     zero(o);
     zero(l);
     fill(m, kLowest);
-
     int first = share.begin + worker * A::keys;
     for (int now = 0; first < share.end; first += A::step, now = (now + 1) % A::buffers) {
       async_wait<A::buffers - 2>();
@@ -232,23 +226,29 @@ __global__ void __launch_bounds__(A::threads)
         e4m3::mma_AB(o, p_16, kv_smem[now][worker].v, part);
       }
     }
+  };
 
+  Item next = Work::find(problem, blockIdx.x);
+  load_first(Work{next, problem});
+  for (int number = blockIdx.x + gridDim.x; next.sequence >= 0; number += gridDim.x) {
+    const Work share{next, problem};
+    next = Work::find(problem, number);
+    attend_tiles(share);
     __syncwarp(); // all lanes have used the last tiles
     // The next item's first tiles and Q are loaded while this one's parts are merged in the last buffer.
     load_first(Work{next, problem});
-    merge_workers<A>(reinterpret_cast<typename A::Partial(&)[A::workers]>(kv_smem[A::buffers - 1]), stats, o,
-                     m, l);
+    merge_workers<A>(kv_smem[A::buffers - 1], stats, o, m, l);
     if (__syncthreads_or(worker == 0 && write(share, parts, arrivals, o, m, l)))
-      ladder::merge_tile<T, d, A::workers>(problem, parts, share.first_row(), share.rows(), share.splits,
-                                           worker);
+      ladder::merge_tile<T, d, A::workers>(problem, parts, share, worker);
   }
 }
 
 /// Merges the workers' O, m and l into the first worker's.
 template <typename A, RegisterTile O, RegisterVector Vec>
-__device__ void merge_workers(typename A::Partial (&parts)[A::workers],
-                              typename A::Stats (&stats)[A::workers], O &o, Vec &m, Vec &l) {
+__device__ void merge_workers(typename A::KV (&kv)[A::workers], typename A::Stats (&stats)[A::workers], O &o,
+                              Vec &m, Vec &l) {
   using block = group<A::workers>;
+  auto &parts = reinterpret_cast<typename A::Partial(&)[A::workers]>(kv);
   Vec other, largest = m;
   store(stats[block::warp()], m);
   block::sync();

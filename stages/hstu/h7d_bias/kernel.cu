@@ -1,4 +1,4 @@
-// h7d_bias: h7c_few_heads with a bias, whose tiles TMA loads.
+// h7d_bias: h7_tile_scheduler with a bias, whose tiles TMA loads.
 //
 // As in h3_rab, the accumulator of Q K^T starts with the bias. A tile has 64 keys, so that a row of a bias
 // tile has 128 bytes, the most that one swizzled box takes. Bias tiles have a ring of their own, whose
@@ -82,10 +82,10 @@ template <typename T, int d> struct Arrangement {
   };
 };
 
-/// The heads of all sequences are numbered, and follow each other in groups of `together` heads. Each has
+/// The heads of all sequences are numbered, and follow each other in groups of `group_heads`. Each has
 /// `per_head` work items, those without queries included.
 struct Order {
-  int heads, together, per_head;
+  int heads, group_heads, per_head;
 
   template <typename A> static Order of(const HstuProblem &p) {
     const int64_t head_bytes = 2 * int64_t(p.max_k_len) * (sizeof(typename A::KTile) / A::keys);
@@ -147,13 +147,8 @@ template <typename T, int d, typename A, bool kIntervals> struct Producer {
   /// In a group of heads the items with the most keys have the lowest numbers, those without queries the
   /// highest ones.
   __device__ void run() {
-    for (int number = blockIdx.x; number < order.count(); number = next()) {
-      WorkItem item = item_of(number);
-      const Sequence<T, d> sequence(problem, item);
-      item.row = sequence.block_row(A::block_rows, first_row(sequence.q_len));
-      if (item.row < sequence.q_len)
-        load(item, sequence);
-    }
+    for (int number = blockIdx.x; number < order.count(); number = next())
+      load_item(number);
     smem.q.wait_empty(q_turn);
     if (issues) {
       smem.items[q_turn.buffer] = kNoItem;
@@ -161,13 +156,17 @@ template <typename T, int d, typename A, bool kIntervals> struct Producer {
     }
   }
 
-  /// Item `number`, without its row. The heads of all sequences are numbered, and follow each other in
-  /// groups.
-  __device__ WorkItem item_of(int number) const {
-    const int per_group = order.together * order.per_head, first = number / per_group * order.together;
-    const int together = min(order.together, order.heads - first), among = number % per_group;
-    const int head = first + among % together; // fewer in the last group
-    return {head % problem.heads, head / problem.heads, among / together, 0};
+  /// Loads the tiles of item `number`, if it has queries. The heads of all sequences are numbered, and follow
+  /// each other in groups.
+  __device__ void load_item(int number) {
+    const int per_group = order.group_heads * order.per_head, first = number / per_group * order.group_heads;
+    const int group_heads = min(order.group_heads, order.heads - first), index = number % per_group;
+    const int head = first + index % group_heads; // fewer in the last group
+    WorkItem item{head % problem.heads, head / problem.heads, index / group_heads, 0};
+    const Sequence<T, d> sequence(problem, item);
+    item.row = sequence.block_row(A::block_rows, first_row(sequence.q_len));
+    if (item.row < sequence.q_len)
+      load(item, sequence);
   }
 
   /// The first row of a sequence's first item, if the last one ends with the last query.

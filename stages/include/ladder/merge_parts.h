@@ -83,11 +83,13 @@ __device__ void merge_rows(const DecodingProblem &p, const Parts &parts, int64_t
   }
 }
 
-/// Merges a tile's rows, which the workers share. They all wait for memory once per batch of loads.
-template <typename T, int d, int kWorkers>
-__device__ void merge_tile(const DecodingProblem &p, const Parts &parts, int64_t first_row, int rows,
-                           int splits, int worker) {
+/// Merges the rows of a share's tile, which the workers share. They all wait for memory once per batch of
+/// loads.
+template <typename T, int d, int kWorkers, typename Share>
+__device__ void merge_tile(const DecodingProblem &p, const Parts &parts, const Share &share, int worker) {
   constexpr int batch = d == 256 ? 16 : 32; // rows times splits
+  const int64_t first_row = share.first_row();
+  const int rows = share.rows(), splits = share.splits;
   const int own = (rows + kWorkers - 1) / kWorkers;
   for (int row = worker * own; row < min(rows, (worker + 1) * own); row += 4)
     if (own == 1)

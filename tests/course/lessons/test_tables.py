@@ -64,12 +64,12 @@ def test_what_was_measured_of_the_other_ladders() -> None:
 
 def test_what_was_measured_beside_other_implementations_of_hstu() -> None:
     rows = pd.read_csv(Path(__file__).parents[3] / "results" / "h100" / "hstu_peers.csv")
-    for name, rung, problems in (("forward", "h7_counter", 8), ("backward", "h8_wgmma_gradients", 8)):
+    for name, rung, problems in (("forward", "h6b_store", 8), ("backward", "h8_wgmma_gradients", 8)):
         table = lessons.measured_hstu_peers([rung, "generative-recommenders"], name)
         assert list(table.columns) == [rung, "generative-recommenders"] and len(table) == problems
         here = rows[(rows.contender == rung) & (rows["pass"] == name)]
         assert list(table[rung]) == [f"{speed:.0f}" for speed in here.tflops_burst]
-    table = lessons.measured_hstu_peers(["h7_counter", "generative-recommenders"])
+    table = lessons.measured_hstu_peers(["h7_tile_scheduler", "generative-recommenders"])
     assert table.loc["8 x 2048 d64 causal targets 1024 by 16", "generative-recommenders"] == ""
 
 

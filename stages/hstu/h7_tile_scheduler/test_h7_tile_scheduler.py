@@ -1,19 +1,44 @@
-"""h7b's claims: only rows that exist are loaded, worked on and stored, and the ragged tile sees few keys."""
+"""h7's claims: h6b's products, and only rows that exist are loaded and stored; the ragged tile sees few keys;
+and the counter is 0 again after each launch, items without queries counted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
+import torch
 
-from ladder.operations import HstuProblem
+from ladder.compile import build
+from ladder.operations import HstuProblem, get_operation
+from ladder.run.backends import get_backend
 from ladder.run.evaluation import Evaluation
+from ladder.stages import discover
 
 RunStage = Callable[..., Evaluation]
 
-NAME = "h7b_end_aligned"
+NAME = "h7_tile_scheduler"
 #: A consumer's queries, the consumers of a block, and a tile's keys.
 ROWS, CONSUMERS, KEYS = 64, {32: 3, 64: 3, 128: 3, 256: 2}, {32: 128, 64: 128, 128: 80, 256: 64}
+#: More items than an H200 has multiprocessors, with two buffers of Q and with one. The short sequences have
+#: fewer items than the longest one, and one sequence has none.
+MANY = [
+    HstuProblem(50, 32, (200, 5, 0, 193), contexts=(3, 0, 0, 0), dtype="bf16"),
+    HstuProblem(70, 256, (130, 1, 70), targets=(9, 0, 70), dtype="f16"),
+]
+
+
+@pytest.mark.parametrize("problem", MANY, ids=str)
+def test_launches_follow_each_other(problem: HstuProblem) -> None:
+    """In one process, where the counter stays: it counts to the number of items and begins again."""
+    stage, backend = discover()[NAME], get_backend("emulator")
+    target = backend.target(stage, None)
+    inputs = get_operation("hstu").make_inputs(problem)
+    with backend.runner(build(stage, target, {}), target) as runner:
+        first, *others = (runner.run(problem, inputs) for _ in range(3))
+    for other in others:
+        for name, output in first.outputs.items():
+            assert not output.isnan().any()
+            assert torch.equal(other.outputs[name], output)
 
 
 @pytest.mark.parametrize("d", KEYS)
@@ -40,18 +65,26 @@ def test_consumers_without_rows_load_multiply_and_store_nothing(run_stage: RunSt
     assert row["conflicts"] == row["conflicts_gmma"] == 0
 
 
+#: The second and the last have more heads than a group, of which the last has fewer.
 MASKS = [
     HstuProblem(2, 64, (250, 130, 333), contexts=(3, 100, 0), targets=(40, 1, 0), target_group_size=3),
-    HstuProblem(2, 128, (130, 70), (300, 200), window=(50, 20), dtype="bf16"),
-    HstuProblem(2, 256, (200, 129), intervals=True, dtype="bf16"),
+    HstuProblem(40, 128, (130, 70), (300, 200), window=(50, 20), dtype="bf16"),
+    HstuProblem(17, 256, (200, 129), intervals=True, dtype="bf16"),
 ]
 
 
 @pytest.mark.parametrize("problem", MASKS, ids=str)
-def test_products_are_those_of_h6(run_stage: RunStage, problem: HstuProblem) -> None:
+def test_the_products_are_those_of_h6b(run_stage: RunStage, problem: HstuProblem) -> None:
     """The consumers' rows begin at the same multiples of 64."""
-    before, after = (run_stage(name, problem).row for name in ("h6_wgmma", NAME))
+    before, after = (run_stage(name, problem).row for name in ("h6b_store", NAME))
     assert after["wgmma_instructions"] == before["wgmma_instructions"] > 0
+
+
+def test_fewer_loads_and_stores(run_stage: RunStage) -> None:
+    """Of 256 queries the first item has 64 rows, which see one tile of 80 keys, instead of the last."""
+    rows = [run_stage(name, HstuProblem(1, 128, (256,))).row for name in ("h6b_store", NAME)]
+    assert [row["tma_load_instructions"] for row in rows] == [20, 14]
+    assert [row["tma_store_instructions"] for row in rows] == [6, 4]
 
 
 @pytest.mark.parametrize("d", [32, 256])

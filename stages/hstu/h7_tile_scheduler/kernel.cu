@@ -1,8 +1,11 @@
-// h7c_few_heads: h7b_end_aligned with few heads together, as v12d_few_heads.
+// h7_tile_scheduler: h6b_store with the tile scheduler of v12, over jagged batches.
 //
-// Up to here the longest items of all heads and sequences come first, then the second longest ones of all.
-// Here a group of a few heads follows the other, so that its K and V stay in the L2 cache. The counter
-// balances the load over the groups.
+// The producer takes the number of its next item from a counter, and passes the item to the other warps
+// beside Q. Sequences shorter than the longest one have items without queries, which are counted and skipped.
+// Tiles of queries end with a sequence's last query, so the first one has fewer rows, and sees the fewest
+// keys under a causal mask. Groups of a few heads follow each other, so that their K and V stay in the L2
+// cache.
+
 #include "ladder/counter.h"
 #include "ladder/dispatch.h"
 #include "ladder/hstu_sequence.h"
@@ -77,10 +80,10 @@ template <typename T, int d> struct Arrangement {
   };
 };
 
-/// The heads of all sequences are numbered, and follow each other in groups of `together` heads. Each has
+/// The heads of all sequences are numbered, and follow each other in groups of `group_heads`. Each has
 /// `per_head` work items, those without queries included.
 struct Order {
-  int heads, together, per_head;
+  int heads, group_heads, per_head;
 
   template <typename A> static Order of(const HstuProblem &p) {
     const int64_t head_bytes = 2 * int64_t(p.max_k_len) * (sizeof(typename A::KTile) / A::keys);
@@ -140,13 +143,8 @@ template <typename T, int d, typename A, bool kIntervals> struct Producer {
   /// Within a group of heads, of a sequence's items those with the most keys have the lowest numbers, those
   /// without queries the highest ones.
   __device__ void run() {
-    for (int number = blockIdx.x; number < order.count(); number = next()) {
-      WorkItem item = item_of(number);
-      const Sequence<T, d> sequence(problem, item);
-      item.row = sequence.block_row(A::block_rows, first_row(sequence.q_len));
-      if (item.row < sequence.q_len)
-        load(item, sequence);
-    }
+    for (int number = blockIdx.x; number < order.count(); number = next())
+      load_item(number);
     smem.q.wait_empty(q_turn);
     if (issues) {
       smem.items[q_turn.buffer] = kNoItem;
@@ -154,13 +152,17 @@ template <typename T, int d, typename A, bool kIntervals> struct Producer {
     }
   }
 
-  /// Item `number`, without its row. The heads of all sequences are numbered, and follow each other in
-  /// groups.
-  __device__ WorkItem item_of(int number) const {
-    const int per_group = order.together * order.per_head, first = number / per_group * order.together;
-    const int together = min(order.together, order.heads - first), among = number % per_group;
-    const int head = first + among % together; // fewer in the last group
-    return {head % problem.heads, head / problem.heads, among / together, 0};
+  /// Loads the tiles of item `number`, if it has queries. The heads of all sequences are numbered, and follow
+  /// each other in groups.
+  __device__ void load_item(int number) {
+    const int per_group = order.group_heads * order.per_head, first = number / per_group * order.group_heads;
+    const int group_heads = min(order.group_heads, order.heads - first), index = number % per_group;
+    const int head = first + index % group_heads; // fewer in the last group
+    WorkItem item{head % problem.heads, head / problem.heads, index / group_heads, 0};
+    const Sequence<T, d> sequence(problem, item);
+    item.row = sequence.block_row(A::block_rows, first_row(sequence.q_len));
+    if (item.row < sequence.q_len)
+      load(item, sequence);
   }
 
   /// The first row of a sequence's first item, if the last one ends with the last query.
@@ -418,7 +420,7 @@ template <typename T, int d> void launch_head_dim(const HstuProblem &p, cudaStre
   const auto kernel = p.intervals ? attend<T, d, A, true> : attend<T, d, A, false>;
   constexpr int smem_bytes = sizeof(typename A::Shared);
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
-                "h7c_few_heads: shared memory");
+                "h7_tile_scheduler: shared memory");
   const typename A::Maps maps{
       .q = tma::jagged_map<typename A::QTile>(p.q, p.total_q, p.heads, p.q_stride),
       .o = tma::jagged_map<typename A::QTile>(p.o, p.total_q, p.heads, p.heads * d),
@@ -427,9 +429,9 @@ template <typename T, int d> void launch_head_dim(const HstuProblem &p, cudaStre
   };
   const Order order = Order::of<A>(p);
   const int blocks = min(multiprocessors(), order.count());
-  const ladder::LaunchCounter counter(stream, "h7c_few_heads: counter");
+  const ladder::LaunchCounter counter(stream, "h7_tile_scheduler: counter");
   kernel<<<blocks, A::threads, smem_bytes, stream>>>(maps, p, order, counter.data());
-  ladder::check(cudaGetLastError(), "h7c_few_heads: launch");
+  ladder::check(cudaGetLastError(), "h7_tile_scheduler: launch");
 }
 
 } // namespace
