@@ -12,6 +12,7 @@ from ladder.common.progress import Steps, steps
 from ladder.common.wording import said
 from ladder.common.words import numbers
 from ladder.course.exercises.definition import BLOCK_BARRIERS, OTHERS, Case, Exercise
+from ladder.course.exercises.markers import own_lines
 from ladder.course.exercises.verdict import Remark, Verdict, counter_words
 from ladder.errors import BuildError, ExecutionError, LadderError, UnspecifiedOutput, UnsupportedProblem
 from ladder.run.emulator import COUNTERS, FaultError, instruction_limit, retold
@@ -214,8 +215,12 @@ def _deadlock_text(stage: Stage, problem: AnyProblem, fault: Fault) -> str:
     ]
     if numbers:
         lines += [said("They wait at"), *(f"  {_quoted(stage.kernel, number)}" for number in numbers)]
-    advice = said("Which threads should arrive there? Check that they reach that line, once for each wait.")
-    return "\n".join([*lines, advice])
+    lines.append(
+        said("Which threads should arrive there? Check that they reach that line, once for each wait.")
+    )
+    if own := own_lines(stage.kernel):
+        lines.append(said("Your lines are {place}.", place=f"{stage.kernel.name}:{own}"))
+    return "\n".join(lines)
 
 
 def _wrong_output(exercise: Exercise, stage: Stage, case: Case, evaluation: Evaluation) -> Remark:

@@ -38,6 +38,15 @@ def gap_text(exercise: Exercise, directory: Path) -> str:
     return _moved_left(lines[begin + 1 : end])
 
 
+def own_lines(path: Path) -> str:
+    """The numbers of the lines between the markers of a file, such as ``12-15``; "" if it has no gap."""
+    begin, end = _markers(path.read_text(encoding="utf-8", errors="replace").splitlines())
+    if len(begin) != 1 or len(end) != 1 or end[0] - begin[0] < 2:
+        return ""
+    first, last = begin[0] + 2, end[0]
+    return str(first) if first == last else f"{first}-{last}"
+
+
 def solution_text(exercise: Exercise) -> str:
     """The text between the markers in the solution, dedented."""
     lines = exercise.sources(solved=True)[exercise.gap.file].splitlines()

@@ -40,7 +40,8 @@ def verdict_lines(verdict: Verdict) -> Iterator[RenderableType]:
         yield Text("  " + said("right  {on}", on=text), "green")
     for text in verdict.wrong:
         yield Text("  " + said("wrong  {on}", on=text), "red")
-    for finding in verdict.findings:
+    # The access before the numbers that it made wrong.
+    for finding in sorted(verdict.findings, key=lambda one: one.kind == "output"):
         yield ""
         if finding.access is None:
             yield Text(finding.text)

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ladder.run.emulator.situations import BACK_EDGE, NEIGHBOUR, has_barrier_between, uses_a_neighbour
+
 #: The kind of remark that says that sums of floats depend on which thread comes first.
 ORDER_OF_ADDITIONS = "order of additions"
 #: How to fix each kind.
@@ -118,6 +120,18 @@ _PLACES_ADVICE = (
     "A block may wait only for blocks that have started: let each take its number from an atomic counter "
     "when it starts, or launch no more blocks than fit."
 )
+_SPIN_ADVICE = (
+    "Who writes what this loop waits for? That thread may wait itself, for one that waits here: let it write "
+    "before it waits."
+)
+_BEFORE_PRODUCT_ADVICE = (
+    "A warp's wait covers its own part. Put a block barrier between the two lines, so that the product "
+    "starts when all warps have written theirs."
+)
+_RELEASED_ADVICE = (
+    "The buffer is filled again while a product still reads it. Before the copy is issued, wait until its "
+    "consumers have released it (wait_empty); they release it when their product is complete."
+)
 _LOADED_ADVICE = "Wait first: every reader must wait for the mbarrier phase that the copy completes."
 _EXPECTED_ADVICE = "Add the bytes of this copy to mbarrier.arrive.expect_tx of that phase."
 _STORED_ADVICE = (
@@ -153,6 +167,11 @@ MORE_ADVICE = (
     _AFTER_FAILURE_ADVICE,
     _NULL_ADVICE,
     _NEGATIVE_ADVICE,
+    _SPIN_ADVICE,
+    _BEFORE_PRODUCT_ADVICE,
+    _RELEASED_ADVICE,
+    BACK_EDGE,
+    NEIGHBOUR,
 )
 
 
@@ -227,6 +246,12 @@ class Finding:
             return special
         if self.kind in _BARRIERS and any(_is_copy(party) for party in (self.who, self.other)):
             return _COPY_RACE_ADVICE
+        if self.kind in _BARRIERS and not self._is_of_two_writes:
+            barrier = _BARRIERS[self.kind]
+            if self._is_at_one_place and uses_a_neighbour(self.who.kernel_file, self.who.own_line):
+                return NEIGHBOUR.format(barrier=barrier)
+            if self._has_barrier_between(barrier):
+                return self._on_the_way_back(barrier)
         if self.kind in _BARRIERS and (self._is_at_one_place or self._is_of_two_writes):
             at_one_line = _SAME_LINE_WRITES if self._is_of_two_writes else _SAME_LINE
             form = at_one_line if self._is_at_one_place else _TWO_WRITES
@@ -253,7 +278,39 @@ class Finding:
             return _MBARRIER_ADVICE
         if "more blocks cannot start" in self.message:
             return _PLACES_ADVICE
+        if self.kind == "barrier" and "nothing that they wait for has changed" in self.message:
+            return _SPIN_ADVICE
+        if self.kind == "read not waited for" and theirs.startswith("wgmma"):
+            return self._advice_about_refill()
         return None
+
+    def _advice_about_refill(self) -> str | None:
+        """Shared memory is written while a product may read it; None if one warp does both."""
+        if self.who is None or self.other is None or self.who.warp == self.other.warp:
+            return None
+        if self.who.opcode.startswith("cp.async.bulk"):
+            return _RELEASED_ADVICE
+        if self._has_barrier_between("__syncthreads()"):
+            return self._on_the_way_back("wgmma.wait_group and __syncthreads()")
+        if self.who.kernel_line < self.other.kernel_line:
+            return _BEFORE_PRODUCT_ADVICE
+        return None
+
+    @property
+    def _lines(self) -> tuple[int, int]:
+        """The kernel's lines of the two parties, the upper one first."""
+        assert self.who is not None and self.other is not None
+        first, last = sorted((self.who.kernel_line, self.other.kernel_line))
+        return first, last
+
+    def _has_barrier_between(self, barrier: str) -> bool:
+        if self.who is None or self.other is None or self.who.kernel_file != self.other.kernel_file:
+            return False
+        return has_barrier_between(self.who.kernel_file, *self._lines, barrier)
+
+    def _on_the_way_back(self, barrier: str) -> str:
+        first, last = self._lines
+        return BACK_EDGE.format(barrier=barrier, first=first, last=last)
 
     @property
     def is_remark(self) -> bool:
