@@ -182,7 +182,7 @@ def test_an_address_below_shared_memory_is_told_as_one() -> None:
             "rounds.",
         ),
         ("histogram_without_atomics", "Two threads", "put __syncthreads() between the rounds."),
-        ("volatile_is_no_syncwarp", "Two threads", "put __syncwarp() between the rounds."),
+        ("volatile_is_no_syncwarp", "At this line a thread reads an element", "before the next round."),
     ],
 )
 def test_the_address_is_doubted_first_where_no_barrier_fits_between(case: str, start: str, end: str) -> None:
