@@ -105,7 +105,7 @@ lessons.source("v7_wgmma", "async_wait();", "prefetch(1 - now")
 #
 # ## Predict
 #
-# A tile has 48 keys, and $d = 64$. One `wgmma` sums over 16 terms: 64 x 48 x 16 for S, 64 x 64 x 16 for O. How many
+# A tile has 128 keys, and $d = 64$. One `wgmma` sums over 16 terms: 64 x 128 x 16 for S, 64 x 64 x 16 for O. How many
 # `wgmma` does a warpgroup issue per tile, for both products together?
 
 # %%
@@ -129,41 +129,39 @@ lessons.counts(table)
 gallery.costs(["v6c_lane_reductions", "v7_wgmma"], problem)
 
 # %% [markdown]
-# ## v7b: larger tiles
+# ## Larger tiles
 #
-# v7 has v6c's tiles, so that the diff shows `wgmma` alone. But Q, K and V take no registers any more, so larger tiles
-# fit. v7b_large_tiles has tiles of 192 queries and 128 keys up to $d = 64$, and of 128 queries and 128 keys at $d =
-# 128$. It also has head dimension 256.
+# Q, K and V take no registers any more, so larger tiles fit. v7 has tiles of 192 queries and 128 keys up to $d = 64$, and
+# of 128 queries and 128 keys at $d = 128$. It also has head dimension 256.
 #
 # With larger tiles of keys Q is read less often. A `wgmma` for S reads 16 columns of Q and K, which are 32 bytes per
-# row. A wavefront reads 16 bytes of 8 rows. So the 64 rows of Q take 16 wavefronts, and 32 keys take 8. At $d = 128$ v7
-# has 32 keys per tile and v7b 128, so v7b reads Q a quarter as often.
+# row. A wavefront reads 16 bytes of 8 rows. So the 64 rows of Q take 16 wavefronts, and 32 keys take 8. At $d = 128$ v6c
+# has 32 keys per tile and v7 128. With 32 keys, v7 would read Q four times as often.
 #
-# ## What they bought
+# ## What it bought
 #
 # These are TFLOP/s on an H200, for the same problem:
 
 # %%
-lessons.measured(["v6e_parts", "v7_wgmma", "v7b_large_tiles", "torch flash", "torch cuDNN"])
+lessons.measured(["v6e_parts", "v7_wgmma", "torch flash", "torch cuDNN"])
 
 # %% [markdown]
-# Without a mask v7 gains 19% over v6e at $d = 64$, and 37% at $d = 128$. The larger tiles gain 5% more at $d = 128$.
-# At $d = 64$ they lose 4 to 6%. There a block has three warpgroups instead of four; whether this is the cause was not
-# measured. The next rungs keep the large tiles, and v8 is faster than v7 in all four columns.
+# Without a mask v7 gains 13% over v6e at $d = 64$, and 43% at $d = 128$. With v6c's tiles it would gain 19% and 37%. So
+# the larger tiles gain 5% at $d = 128$, and lose 4 to 6% at $d = 64$. There a block has three warpgroups instead of
+# four; whether this is the cause was not measured. The next rungs keep the large tiles.
 #
 # ## What is left
 
 # %%
-lessons.busy(["v6c_lane_reductions", "v7_wgmma", "v7b_large_tiles"])
+lessons.busy(["v6c_lane_reductions", "v7_wgmma"])
 
 # %% [markdown]
-# In v7b at $d = 128$ the tensor cores are busy for 54% of the time, and no unit is busier.
+# In v7 at $d = 128$ the tensor cores are busy for 54% of the time, and no unit is busier.
 #
 # **The bottleneck that the next rung removes:** the warps wait at a block barrier before each tile. And all threads
 # compute addresses for the copies of every tile.
 
 # %% [markdown]
-# **Practise:** the exercises of this rung begin with `v7_`. **Read on:** the READMEs of
-# [v7](../stages/v7_wgmma/README.md) and [v7b](../stages/v7b_large_tiles/README.md). **Next:** [08, TMA
-# loads](08_v8_tma.ipynb). Run this lesson [on
+# **Practise:** the exercises of this rung begin with `v7_`. **Read on:** the
+# [README of v7](../stages/v7_wgmma/README.md). **Next:** [08, TMA loads](08_v8_tma.ipynb). Run this lesson [on
 # Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/07_v7_wgmma.ipynb).

@@ -25,12 +25,12 @@ from ladder.lessons import gallery
 from ladder.operations import get_operation
 
 # %% [markdown]
-# ## What v7b waits for
+# ## What v7 waits for
 #
-# This is how busy an H200 is in v7b at $d = 128$, and what its warps wait for:
+# This is how busy an H200 is in v7 at $d = 128$, and what its warps wait for:
 
 # %%
-lessons.busy(["v7_wgmma", "v7b_large_tiles"])
+lessons.busy(["v6c_lane_reductions", "v7_wgmma"])
 
 # %% [markdown]
 # No unit is busy for more than 54% of the time. All warpgroups meet at a block barrier before each tile, so the
@@ -121,14 +121,14 @@ lessons.predict("tma_loads", tma_loads)
 
 # %%
 problem = ladder.Problem(1, 2, 256, 256, 64)
-lessons.counts(ladder.compare(problem, ["v7b_large_tiles", "v8_tma"], backend="emulator"))
+lessons.counts(ladder.compare(problem, ["v7_wgmma", "v8_tma"], backend="emulator"))
 
 # %% [markdown]
 # No thread loads from global memory any more, so `sectors read` is 0. TMA's reads are counted as `tma_sectors_ld`. In
-# v7b, computing addresses is a large part of the instructions per score:
+# v7, computing addresses is a large part of the instructions per score:
 
 # %%
-gallery.instructions(("v6c_lane_reductions", "v7b_large_tiles", "v8_tma"))
+gallery.instructions(("v6c_lane_reductions", "v7_wgmma", "v8_tma"))
 
 # %% [markdown]
 # ## What it bought
@@ -136,10 +136,10 @@ gallery.instructions(("v6c_lane_reductions", "v7b_large_tiles", "v8_tma"))
 # These are TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16:
 
 # %%
-lessons.measured(["v7_wgmma", "v7b_large_tiles", "v8_tma", "torch cuDNN"])
+lessons.measured(["v7_wgmma", "v8_tma", "torch cuDNN"])
 
 # %% [markdown]
-# TMA gains 11 to 24% over v7b.
+# TMA gains 11 to 24% over v7.
 #
 # ## An mbarrier in the next block
 #
@@ -175,7 +175,7 @@ lessons.counts(ladder.compare(matrix, ["layer_norm", "layer_norm_cluster"], back
 # ## What is left
 
 # %%
-lessons.busy(["v7b_large_tiles", "v8_tma"])
+lessons.busy(["v7_wgmma", "v8_tma"])
 
 # %% [markdown]
 # The tensor cores are now busy for 66% of the time. The first stall reason is still *barrier*, although the loop has

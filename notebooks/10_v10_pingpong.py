@@ -24,15 +24,15 @@ from ladder import lessons
 # %% [markdown]
 # ## Two units, one at a time
 #
-# A consumer of v9b goes through four steps per tile. It issues S = Q Kᵀ and waits, computes its softmax, issues O +=
+# A consumer of v9 goes through four steps per tile. It issues S = Q Kᵀ and waits, computes its softmax, issues O +=
 # P V, and waits. During the softmax it has no products in flight. During its products it computes no softmax. Two
 # tables show how busy an H200 is at B = 4, H = 16, N = M = 4096, first for $d = 64$, then for $d = 128$:
 
 # %%
-lessons.busy(["v9_roles", "v9b_three_consumers"], head_dim=64)
+lessons.busy(["v8_tma", "v9_roles"], head_dim=64)
 
 # %%
-lessons.busy(["v9_roles", "v9b_three_consumers"], head_dim=128)
+lessons.busy(["v8_tma", "v9_roles"], head_dim=128)
 
 # %% [markdown]
 # At $d = 64$ the tensor cores are busy for 53% of the time, and the unit of the exponentials for 54%: as if they took
@@ -92,10 +92,10 @@ lessons.debug(
 # The first table shows what turns bought, in TFLOP/s:
 
 # %%
-lessons.measured(["v9b_three_consumers", "v10_pingpong"])
+lessons.measured(["v9_roles", "v10_pingpong"])
 
 # %%
-lessons.busy(["v9b_three_consumers", "v10_pingpong"])
+lessons.busy(["v9_roles", "v10_pingpong"])
 
 # %% [markdown]
 # At $d = 64$ turns gain 5 to 10%. At $d = 128$ they lose 6 to 15%: the tensor cores are busy for 72% of the time
@@ -144,7 +144,7 @@ lessons.timeline()
 
 # %%
 problem = ladder.Problem(1, 2, 384, 384, 64)
-rungs = ["v9b_three_consumers", "v10_pingpong", "v10b_overlap"]
+rungs = ["v9_roles", "v10_pingpong", "v10b_overlap"]
 table = ladder.compare(problem, rungs, backend="emulator").set_index("stage")
 table[["wgmma_instructions", "tma_load_instructions", "global_sectors_st"]].T
 
@@ -160,10 +160,10 @@ lessons.busy(rungs)
 # %% [markdown]
 # ## What it costs, and what is left
 #
-# Without a mask both ideas together gain 13% over v9b at $d = 64$, and 5% at $d = 128$. There the tensor cores are
+# Without a mask both ideas together gain 13% over v9 at $d = 64$, and 5% at $d = 128$. There the tensor cores are
 # busy for 88% of the time. With a causal mask v10b gains 9% at $d = 64$ and loses 2% at $d = 128$.
 #
-# It costs registers. In v9b P takes over the registers of S. In v10b P stays in use while the next S is computed, which
+# It costs registers. In v9 P takes over the registers of S. In v10b P stays in use while the next S is computed, which
 # takes 20 registers more per thread at $d = 128$. And the consumers depend on each other. Each waits for the one before
 # it, so a consumer takes its turn even for tiles that it does not need. One without rows still computes the first tile,
 # whose S is issued before the loop: a dummy tile.

@@ -29,10 +29,10 @@ from ladder import lessons
 # two tables of an H200 at $d = 64$, first for N = M = 1024, then for 4096:
 
 # %%
-lessons.busy(["v9b_three_consumers", "v10b_overlap"], length=1024, head_dim=64)
+lessons.busy(["v9_roles", "v10b_overlap"], length=1024, head_dim=64)
 
 # %%
-lessons.busy(["v9b_three_consumers", "v10b_overlap"], length=4096, head_dim=64)
+lessons.busy(["v9_roles", "v10b_overlap"], length=4096, head_dim=64)
 
 # %% [markdown]
 # At N = 1,024 a block has only 8 tiles of keys. In v10b the tensor cores are busy for 43% of the time there, and for

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 12 v12_order, v12b_counter, v12c_end_aligned, v12d_few_heads: which work comes first
+# # 12 v12_order, v12b_counter, v12c_end_aligned: which work comes first
 #
 # A persistent kernel chooses the order of its work items. Every order gives the same result. The order decides how
 # long the slowest SM takes, and what the L2 cache holds.
@@ -154,7 +154,7 @@ table = ladder.compare(problem, rungs, backend="emulator").set_index("stage")
 table[["wgmma_instructions", "tma_load_instructions", "tma_store_instructions"]].T
 
 # %% [markdown]
-# ## v12d: few heads per group
+# ### Few heads per group
 #
 # v12 needs large groups of heads: with fixed items, each group must have enough of them to balance the load. With a
 # counter this is not required: a block that is done takes the next item, even of the next group. The model gives, with
@@ -167,37 +167,38 @@ for together in (64, 16, 8):
     print(f"{together:2} heads together: known from the start {fixed:.3f}, taken from a counter {taken:.3f}")
 
 # %% [markdown]
-# So a group may be so small that its K and V fit in the L2 cache. v12d has at most 16 heads per group (`kMostHeads`), and
+# So a group may be so small that its K and V fit in the L2 cache. v12c has at most 16 heads per group (`kMostHeads`), and
 # at most 32 MB of their K and V (`kMostBytes`). The L2 cache of an H100 holds 50 MB:
 
 # %%
-lessons.source("v12d_few_heads", "static unsigned heads_together", "return p.is_causal ?")
+lessons.source("v12c_end_aligned", "static unsigned heads_together", "return p.is_causal ?")
 
 # %% [markdown]
-# Without a mask v12d is v12c. The counts are the same under every mask, because only the order of the items differs.
+# The size of a group changes the order of the items, and no count.
 #
 # ## What they bought
 #
-# These are TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16. v12d was measured on an H100 only:
+# These are TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16. v12c was measured on an H100 only:
 
 # %%
-lessons.measured(["v11b_store", "v12_order", "v12b_counter", "v12c_end_aligned", "torch cuDNN"])
+lessons.measured(["v11b_store", "v12_order", "v12b_counter", "torch cuDNN"])
 
 # %% [markdown]
 # With a causal mask v12's order gains 5% at $d = 64$ and 1% at $d = 128$. The model promises 9%, but it counts tiles
 # alone. Without a mask the order gains 2% at $d = 128$, and loses 1% at $d = 64$. The counter gains 3 to 5% with a
 # causal mask. It loses 4% without a mask at $d = 128$: there the order of v12 was already good, and a number must be
-# fetched per item. v12c gains 3% with a causal mask at $d = 64$, and at most 1% elsewhere.
+# fetched per item. On the same H200, v12c with v12b's groups gained 3% with a causal mask at $d = 64$, and at most 1%
+# elsewhere.
 #
-# On an H100, v12d gains with a causal mask 7 to 9% at $d = 256$ in bursts, in three runs (651 to 694 TFLOP/s in the last
-# one). In single launches it gains between -2 and 5%. At N = 1,024 and $d = 128$ it gains 8 to 9% in bursts (481 to 524),
-# and 6 to 7% in single launches. At $d = 64$ it gains at most 2%. Its
-# [README](../stages/v12d_few_heads/README.md#what-it-buys) has all problems.
+# On an H100, the small groups gain with a causal mask 7 to 9% at $d = 256$ in bursts, in three runs (651 to 694 TFLOP/s in
+# the last one). In single launches they gain between -2 and 5%. At N = 1,024 and $d = 128$ they gain 8 to 9% in bursts
+# (481 to 524), and 6 to 7% in single launches. At $d = 64$ they gain at most 2%. v12c's
+# [README](../stages/v12c_end_aligned/README.md#what-it-buys) says more.
 #
 # ## What is left
 
 # %%
-lessons.busy(["v11b_store", "v12_order", "v12c_end_aligned"])
+lessons.busy(["v11b_store", "v12_order", "v12b_counter"])
 
 # %% [markdown]
 # At $d = 128$ the tensor cores are busy for 95% of the time. What remains is the GPU's clock, which falls when they
@@ -206,7 +207,6 @@ lessons.busy(["v11b_store", "v12_order", "v12c_end_aligned"])
 
 # %% [markdown]
 # **Practise:** `ladder exercise start v12_item`. **Read on:** the READMEs of [v12](../stages/v12_order/README.md),
-# [v12b](../stages/v12b_counter/README.md), [v12c](../stages/v12c_end_aligned/README.md) and
-# [v12d](../stages/v12d_few_heads/README.md). **Next:** [13, the whole ladder, and a rung of your
+# [v12b](../stages/v12b_counter/README.md) and [v12c](../stages/v12c_end_aligned/README.md). **Next:** [13, the whole ladder, and a rung of your
 # own](13_the_ladder.ipynb). Run this lesson [on
 # Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/12_v12_order.ipynb).

@@ -3,7 +3,7 @@
 #
 # Models use more than plain attention. A *sliding window* hides all but the last keys. A *sink* takes a part of the
 # softmax's weight. A *softcap* bounds the logits. Texts of different lengths are *packed* into one tensor.
-# FlashAttention has all of these, and so do the x rungs: x2 is v12d with one more idea, and x1, x3 and x4 are x2 with
+# FlashAttention has all of these, and so do the x rungs: x2 is v12c with one more idea, and x1, x3 and x4 are x2 with
 # one more. Their gradients, x1b to x4b, add the same ideas to b5e.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
@@ -188,7 +188,7 @@ lessons.after("special_function_cycles", lambda: 4 * 64 * 80 * 128 / 4096)
 # %% [markdown]
 # Both units have the same work. Without a cap the softmax takes half of the products' time and hides under them. With
 # a cap, both take the same time, so whenever one unit waits, time is lost. The table shows the cost, in TFLOP/s on an
-# H100 at B = 4, H = 16, N = M = 4096 in bf16. In brackets is the ratio to v12d's speed; masks with a right side of 0
+# H100 at B = 4, H = 16, N = M = 4096 in bf16. In brackets is the ratio to v12c's speed; masks with a right side of 0
 # are compared with its causal speed:
 
 # %%
@@ -197,7 +197,7 @@ lessons.measured_options(["x2_window", "x3_sink", "x4_softcap", "x1_varlen"])
 # %% [markdown]
 # Two more rungs reduce this cost in bf16. The cap bounds the logits, so *x4c* needs no running maximum: it subtracts
 # the same number in all rows, and never rescales O. *x4d* computes tanh of small logits as a cubic polynomial on the
-# FMA units, so one special function per logit is left. On an H100 at $d = 128$ without a mask, v12d computes 720
+# FMA units, so one special function per logit is left. On an H100 at $d = 128$ without a mask, v12c computes 720
 # TFLOP/s without a cap. With a cap of 50, x4 computes 469, x4c 542 and x4d 618 (`results/h100/options.csv`).
 #
 # The gradient needs the slope of tanh, $1 - T^2$ with $T = \tanh(s / c)$. But no register is free to keep T until
@@ -297,10 +297,10 @@ print("another sequence's keys:", round(key.grad[:150].abs().max().item(), 2))
 # ## 5. Two head dimensions
 #
 # In DeepSeek's MLA a key has 192 elements, and its value 128. Padding V to 192 would take 1.2 times the operations.
-# *x5* is v12d with tiles of two widths: K and V have types of their own. On an H100 it is 1.13 times as fast as cuDNN
+# *x5* is v12c with tiles of two widths: K and V have types of their own. On an H100 it is 1.13 times as fast as cuDNN
 # without a mask, and 1.08 times with a causal one (`results/h100/two_dims.csv`, B = 4, H = 16, N = M = 4096).
 #
-# **What is left:** narrow windows. With a window of (127, 0), the rungs reach 0.22 to 0.26 of v12d's causal speed.
+# **What is left:** narrow windows. With a window of (127, 0), the rungs reach 0.22 to 0.26 of v12c's causal speed.
 #
 # **Practise:** `ladder exercise start x2_tiles`, then `x2b_tiles`, `x3_start`, `x3b_delta`, `x4_cap`, `x4b_slope` and
 # `x1_corner`. **Read on:** the READMEs of [x1](../stages/variants/x1_varlen/README.md), [x2](../stages/variants/x2_window/README.md),

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 FOLD, FOLDED_UNTIL = "2026-11-28", "0.4"
 #: Those rungs, by name, and the rung that each is part of.
 FOLDED: dict[str, str] = {
+    "v7b_large_tiles": "v7_wgmma",
+    "v9b_three_consumers": "v9_roles",
+    "v12d_few_heads": "v12c_end_aligned",
     "h3d_written_once": "h3c_bias_gradient",
     "h7_counter": "h7_tile_scheduler",
     "h7b_end_aligned": "h7_tile_scheduler",

@@ -20,7 +20,7 @@ from ladder.course.lessons.recorded import UNITS
 from ladder.operations import Problem
 from ladder.run.evaluation import evaluate
 from ladder.show.render import most_stalled
-from ladder.stages import discover
+from ladder.stages import discover, of_today
 
 
 def swizzle_parameters() -> str:
@@ -139,7 +139,7 @@ def output() -> str:
 
 def first_stops() -> str:
     """How long the debugger takes to a rung's first stop."""
-    frame = pd.read_csv(ROOT / "results" / "first_stops.csv", dtype=str)
+    frame = of_today(pd.read_csv(ROOT / "results" / "first_stops.csv", dtype=str), "rung")
     times = ["cold_s", "cold_cpu_s", "built_s", "built_cpu_s"]
     rows = [(f"`{row.rung}`", *(getattr(row, time) for time in times)) for row in frame.itertuples()]
     first, loads = frame.iloc[0], frame.load.astype(float)

@@ -14,9 +14,9 @@ H200 = ROOT / "results" / "h200"
 H100 = ROOT / "results" / "h100"
 
 
-def measured_rows(name: str) -> pd.DataFrame:
-    """A file of ``results/h200/``, under the names that the rungs have today."""
-    rows = pd.read_csv(H200 / name)
+def measured_rows(name: str, folder: Path | None = None) -> pd.DataFrame:
+    """A file of a GPU's folder, ``results/h200/`` by default, under the names that the rungs have today."""
+    rows = pd.read_csv((folder or H200) / name)
     return of_today(rows, "contender" if "contender" in rows else "stage")
 
 

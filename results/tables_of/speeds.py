@@ -11,7 +11,7 @@ from tables_of.data import H100, H200, markdown, measured_rows
 
 from ladder.course.lessons.recorded import hstu_problem, options_by_head_dim
 from ladder.operations import DEFAULT_OPERATION
-from ladder.stages import discover, of_today
+from ladder.stages import discover
 
 
 def speed() -> str:
@@ -132,7 +132,7 @@ def peer_speeds(name: str) -> str:
     """A pass of the fastest rungs of attention beside other implementations. A rung that gives the same bits
     in every run is not the last one of gradients.
     """
-    measured = pd.read_csv(H100 / "peers.csv")
+    measured = measured_rows("peers.csv", H100)
     measured = measured[measured["pass"] == name]
     stages = {stage.name: stage for stage in discover()}
     compared = [rung for rung in stages if name == "forward" or not stages[rung].deterministic]
@@ -141,7 +141,7 @@ def peer_speeds(name: str) -> str:
 
 def hstu_peer_speeds(name: str) -> str:
     """A pass of HSTU's rungs beside other implementations of it."""
-    measured = of_today(pd.read_csv(H100 / "hstu_peers.csv"), "contender")
+    measured = measured_rows("hstu_peers.csv", H100)
     return _beside_peers(
         measured[measured["pass"] == name],
         lambda row: f"`{hstu_problem(row)}`",
@@ -263,7 +263,7 @@ def options(stage: str) -> str:
 
 
 def _options() -> pd.DataFrame:
-    return pd.read_csv(H100 / "options.csv")
+    return measured_rows("options.csv", H100)
 
 
 def _options_by_head_dim(frame: pd.DataFrame) -> str:

@@ -1,4 +1,4 @@
-// v10_pingpong: v9b_three_consumers, whose consumers take turns issuing products.
+// v10_pingpong: v9_roles, whose consumers take turns issuing products.
 //
 // A consumer's turn comprises the O += P V of one tile and the S = Q K^T of the next. It passes the turn
 // before it waits for S, so its softmax runs under the products of the other consumers.

@@ -1,8 +1,12 @@
-// v12c_end_aligned: v12b_counter with tiles of queries that end with the last query.
+// v12c_end_aligned: v12b_counter with work items that fit a counter: tiles of queries end with the last query,
+// and few heads are together.
 //
 // The number of queries need not be a multiple of a tile's rows: one tile has fewer. With tiles aligned to
 // the end, in steps of a consumer's 64 rows, that is the first one, which sees the fewest keys under a causal
 // mask. Only its last consumers have rows. The others compute nothing.
+//
+// A block that is done takes an item of the next group of heads, so a group need not have enough items for
+// all blocks. It has only as many heads as have their K and V in the L2 cache together.
 #include <cmath>
 
 #include "ladder/attention.h"
@@ -25,9 +29,9 @@ constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 /// How far, in powers of two, a weight may exceed 1 before m follows the maximum.
 constexpr float kSlack = 4.f;
 
-/// The most bytes of K and V that the blocks read at the same time. This is more than the L2 cache holds, but
-/// blocks that read the same tile do so at about the same time.
-constexpr int64_t kServedBytes = 128 << 20;
+/// Causal: at most so many heads are together, and at most so many bytes of their K and V, which the blocks
+/// read at the same time.
+constexpr int64_t kMostHeads = 16, kMostBytes = 32 << 20;
 
 /// Row statistics: m, the running maximum of the logits or a little less, l, the lane's part of the row sum
 /// of the weights, and the factor by which O must be rescaled when m has changed.
@@ -70,11 +74,9 @@ template <typename A> struct WorkItem {
     return p.batch * p.heads * per_head(p);
   }
 
-  /// Causal: at most half as many heads as blocks, and at most kServedBytes of K and V, which the blocks read
-  /// at the same time.
-  static unsigned heads_together(const AttentionProblem &p, unsigned blocks) {
+  static unsigned heads_together(const AttentionProblem &p) {
     const int64_t head_bytes = 2 * int64_t(p.kv_len) * (sizeof(typename A::KTile) / A::keys);
-    return p.is_causal ? max(min(kServedBytes / head_bytes, int64_t(blocks / 2)), int64_t(1)) : 1;
+    return p.is_causal ? max(min(kMostBytes / head_bytes, kMostHeads), int64_t(1)) : 1;
   }
 
   __device__ WorkItem(const AttentionProblem &p, unsigned together, unsigned number) {
@@ -323,7 +325,7 @@ template <typename T, int d> void launch_head_dim(const AttentionProblem &p, cud
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "v12c_end_aligned: shared memory");
   const unsigned blocks = min(multiprocessors(), WorkItem<A>::count(p));
-  const unsigned together = WorkItem<A>::heads_together(p, blocks);
+  const unsigned together = WorkItem<A>::heads_together(p);
   const ladder::LaunchCounter counter(stream, "v12c_end_aligned: counter");
   const float late_scale = p.scale > 0.f ? p.scale * kLog2E : 1.f;
   const typename A::Maps maps{

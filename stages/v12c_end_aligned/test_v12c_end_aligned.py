@@ -1,4 +1,4 @@
-"""v12c's claims: only rows that exist are worked on, and no store begins before the tensor."""
+"""v12c's claims: only rows that exist are worked on, also if the last group has fewer heads."""
 
 from __future__ import annotations
 
@@ -38,3 +38,16 @@ def test_consumers_without_rows_multiply_nothing(
 def test_items_with_idle_consumers_follow_each_other(run_stage: RunStage, n: int, d: int) -> None:
     """More items than multiprocessors: a consumer is idle in one and busy in the next, or idle in both."""
     run_stage(NAME, Problem(2, 80, n, 150, d, kv_heads=1, dtype="bf16", is_causal=True))
+
+
+@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize(("batch", "heads"), [(1, 1), (1, 16), (3, 7), (2, 80)])
+def test_the_last_group_may_have_fewer_heads(
+    run_stage: RunStage, batch: int, heads: int, is_causal: bool
+) -> None:
+    """Of each head, four consumers have rows. Their products and stores are counted once."""
+    row = run_stage(NAME, Problem(batch, heads, 193, 150, 64, kv_heads=1, is_causal=is_causal)).row
+    tiles = sum(-(-(min(150, first + 64) if is_causal else 150) // 128) for first in range(0, 193, 64))
+    assert row["wgmma_instructions"] == batch * heads * tiles * 4 * (64 // 16 + 128 // 16)
+    assert row["tma_store_instructions"] == batch * heads * 4
+    assert row["conflicts"] == 0

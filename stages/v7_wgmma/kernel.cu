@@ -1,8 +1,9 @@
 // v7_wgmma: v6c_lane_reductions on Hopper's tensor cores.
 //
 // wgmma is a product of four warps, a warpgroup, with 64 rows. It reads K, V and Q from shared memory: no
-// ldmatrix, and none of their fragments in registers. It is asynchronous: the warps issue it, and wait for it
-// before they use its result.
+// ldmatrix, and none of their fragments in registers. So registers are free for larger tiles: fewer barriers
+// and fewer instructions per score. wgmma is asynchronous: the warps issue it, and wait for it before they
+// use its result.
 #include <cmath>
 
 #include "ladder/attention.h"
@@ -29,8 +30,9 @@ template <typename Vec> struct RowState {
 
 /// Tile sizes for elements T and head dimension d.
 template <typename T, int d> struct Arrangement {
-  static constexpr int warpgroups = 4, threads = 128 * warpgroups, block_rows = 64 * warpgroups;
-  static constexpr int keys = d == 32 ? 64 : d == 64 ? 48 : 32; // per tile
+  // Per thread, O takes d / 2 registers, and S with its rounded copy P 3 / 4 per key.
+  static constexpr int warpgroups = d <= 64 ? 3 : 2, threads = 128 * warpgroups, block_rows = 64 * warpgroups;
+  static constexpr int keys = d == 256 ? 64 : 128; // per tile
   struct Shared {
     SharedTile<T, 64, d> q[warpgroups];
     SharedTile<T, keys, d> k[2], v[2];
@@ -155,6 +157,6 @@ void ladder::launch(const AttentionProblem &p, cudaStream_t stream) {
   require_alignment(p, 16);
   require_rows_fit(p);
   dispatch_16_bit(p, [&](auto element) {
-    dispatch_head_dim<32, 64, 128>(p, [&](auto d) { launch_head_dim<decltype(element), d>(p, stream); });
+    dispatch_head_dim<32, 64, 128, 256>(p, [&](auto d) { launch_head_dim<decltype(element), d>(p, stream); });
   });
 }

@@ -1,4 +1,4 @@
-// v8_tma: v7b_large_tiles with TMA loads and mbarriers instead of cp.async and block barriers.
+// v8_tma: v7_wgmma with TMA loads and mbarriers instead of cp.async and block barriers.
 //
 // With cp.async every thread computes addresses and copies 16 bytes at a time. TMA uses a tensor map, which
 // the host encodes once. One thread issues the load of a whole tile, which arrives swizzled, with zeros for

@@ -1,4 +1,4 @@
-"""v8's claims: one request a tile, no load by threads, and the products of v7b."""
+"""v8's claims: one request a tile, no load by threads, and the products of v7."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def test_one_request_a_tile(run_stage: RunStage, d: int) -> None:
 
 
 @pytest.mark.parametrize("d", HEAD_DIMS)
-def test_the_products_are_those_of_v7b(run_stage: RunStage, d: int) -> None:
+def test_the_products_are_those_of_v7(run_stage: RunStage, d: int) -> None:
     """Of each warpgroup with rows, those of the tiles that one of its rows sees."""
     heads, n, m, keys = 2, 200, 300, KEYS[d]
     problem = Problem(1, heads, n, m, d, is_causal=True)
-    before, after = (run_stage(name, problem).row for name in ("v7b_large_tiles", NAME))
+    before, after = (run_stage(name, problem).row for name in ("v7_wgmma", NAME))
     tiles = heads * sum(-(-min(m, first + 64) // keys) for first in range(0, n, 64))
     instructions = tiles * 4 * (d // 16 + keys // 16)
     wavefronts = tiles * (d // 16 * (16 + keys // 4) + keys // 16 * (d // 4))

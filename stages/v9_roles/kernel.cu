@@ -2,6 +2,9 @@
 //
 // One warpgroup, the producer, only issues TMA loads. It runs ahead as far as there are free buffers. The
 // other warpgroups, the consumers, compute. setmaxnreg moves registers from the producer to the consumers.
+//
+// At d = 128 a third consumer has a place: while one computes its softmax, two have products for the tensor
+// cores, and a tile of K and V serves 192 rows. With tiles of 80 keys S, P and O fit in their registers.
 #include <cmath>
 
 #include "ladder/attention.h"
@@ -31,13 +34,13 @@ template <typename Vec> struct RowState {
 
 /// Tile sizes for elements T and head dimension d.
 template <typename T, int d> struct Arrangement {
-  static constexpr int consumers = d <= 64 ? 3 : 2, threads = 128 * (consumers + 1);
+  static constexpr int consumers = d <= 128 ? 3 : 2, threads = 128 * (consumers + 1);
   static constexpr int block_rows = 64 * consumers;
   // Registers per thread. 512 threads start with 128: 32 + 3 x 160 = 4 x 128.
   // 384 threads start with 168: 24 + 2 x 240 = 3 x 168.
   static constexpr int producer_registers = consumers == 3 ? 32 : 24;
   static constexpr int consumer_registers = consumers == 3 ? 160 : 240;
-  static constexpr int keys = d == 256 ? 64 : 128; // per tile
+  static constexpr int keys = d <= 64 ? 128 : d == 128 ? 80 : 64; // per tile
   using QTile = SharedTile<T, 64, d>;
   using KTile = SharedTile<T, keys, d>;
   struct Shared {

@@ -20,8 +20,8 @@ LENGTHS = {"q_lens": (100,), "kv_lens": (100,)}
 DENSE_GRADIENTS = {32: "b4g_wide_adds", 64: "b5g_sums_in_l2", 128: "b5g_sums_in_l2"}
 #: What a problem of attention has, the rung of the forward pass, and the one of the gradients.
 ATTENTION: tuple[tuple[dict[str, Any], str, str], ...] = (
-    ({}, "v12d_few_heads", "dense"),
-    ({"is_causal": True}, "v12d_few_heads", "dense"),
+    ({}, "v12c_end_aligned", "dense"),
+    ({"is_causal": True}, "v12c_end_aligned", "dense"),
     ({"window": WINDOW}, "x2_window", "x2b_window_gradients"),
     ({**LENGTHS, "window": WINDOW}, "x1_varlen", "x1b_varlen_gradients"),
     ({"sinks": True, "window": WINDOW}, "x3_sink", "x3b_sink_gradient"),

@@ -98,8 +98,8 @@ def test_auto_is_the_highest_stage_that_runs_there() -> None:
     ours = ladder.attention(q, k, v, stage="auto", arch="sm_80")
     v6e = ladder.attention(q, k, v, stage="v6e_parts", arch="sm_80")
     assert all(map(torch.equal, ours, v6e))
-    default, last = ladder.attention(q, k, v), ladder.attention(q, k, v, stage="v12d_few_heads")
+    default, last = ladder.attention(q, k, v), ladder.attention(q, k, v, stage="v12c_end_aligned")
     assert all(map(torch.equal, default, last))
     wide = torch.zeros(1, 1, 16, 256).half()
-    with pytest.raises(UnsupportedProblem, match="v12d_few_heads runs on sm_90a alone, not on sm_80"):
+    with pytest.raises(UnsupportedProblem, match="v12c_end_aligned runs on sm_90a alone, not on sm_80"):
         ladder.attention(wide, wide, wide, arch="sm_80")

@@ -78,7 +78,7 @@ SEVERAL = 3
 #: waits for TMA or wgmma loses at most what TMA writes, a wavefront for two sectors or more, and wgmma reads.
 MET_BY_TMA = {"wavefronts_st", "conflicts_st", "conflicts"}
 WAITING = {
-    **dict.fromkeys(("v12c_end_aligned", "v12d_few_heads", "b4g_wide_adds"), ("wavefronts_ld",)),
+    **dict.fromkeys(("v12c_end_aligned", "b4g_wide_adds"), ("wavefronts_ld",)),
     **dict.fromkeys(("h6_wgmma", "h6b_store", "h7_tile_scheduler"), ("wavefronts_ld", "wavefronts_st")),
     **dict.fromkeys(("b5f_persistent", "b5g_sums_in_l2", "h8_wgmma_gradients"), ("wavefronts_ld",)),
 }

@@ -257,9 +257,9 @@ _TILES = {
 
 _HOPPER = {
     "wgmma_a_tile": Question(
-        "S = Q K^T is 64 x 48 and takes one instruction for each 16 of d. O += P V is 64 x 64 and takes "
+        "S = Q K^T is 64 x 128 and takes one instruction for each 16 of d. O += P V is 64 x 64 and takes "
         "one for each 16 of the keys.",
-        "64 / 16 = 4 for S and 48 / 16 = 3 for O. With mma.sync four warps need 192 for the same tile.",
+        "64 / 16 = 4 for S and 128 / 16 = 8 for O. With mma.sync four warps need 512 for the same tile.",
         lambda: counted("v7_wgmma", "wgmma_instructions") // _WARPS_AND_TILES_OF_V7,
     ),
     "tma_loads": Question(
@@ -300,8 +300,8 @@ def _time_until_done(lengths: Sequence[int], workers: int) -> int:
     return max(done)
 
 
-#: Three heads, each with three warpgroups of four warps and with five tiles of 48 keys.
-_WARPS_AND_TILES_OF_V7 = 3 * 3 * 4 * 5
+#: Three heads, each with three warpgroups of four warps and with two tiles of 128 keys.
+_WARPS_AND_TILES_OF_V7 = 3 * 3 * 4 * 2
 
 _LADDER = {
     "mma_of_v3": Question(

@@ -1,4 +1,4 @@
-// x2_window: v12d_few_heads with a first tile of keys as well as a last one.
+// x2_window: v12c_end_aligned with a first tile of keys as well as a last one.
 //
 // The mask is a band: query i sees the keys i + begin to i + end - 1. A causal mask, a window and no mask
 // differ in these two numbers only. A work item loads the tiles that its rows see, and each consumer

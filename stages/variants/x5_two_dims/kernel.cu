@@ -1,4 +1,4 @@
-// x5_two_dims: v12d_few_heads for keys of 192 elements and values of 128, as in MLA.
+// x5_two_dims: v12c_end_aligned for keys of 192 elements and values of 128, as in MLA.
 //
 // S takes K's 192 elements, O has V's 128. So K and V have tiles of different widths, and O is stored through
 // the first two thirds of Q's shared memory. Q has one buffer: two do not fit beside three of K and V.

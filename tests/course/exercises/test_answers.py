@@ -57,7 +57,7 @@ TILES = {
     "v6_late_scale": SIXTEEN_WARPS,
     "v6b_lazy_rescale": SIXTEEN_WARPS,
     "v6c_lane_reductions": SIXTEEN_WARPS,
-    "v7_wgmma": SIXTEEN_WARPS,
+    "v7_wgmma": THREE_WARPGROUPS,
     "v8_tma": THREE_WARPGROUPS,
     "v9_roles": THREE_WARPGROUPS,
     "v10b_overlap": THREE_WARPGROUPS,

@@ -37,7 +37,7 @@ def test_counts_and_costs_of_a_rung() -> None:
 
 
 def test_what_was_measured() -> None:
-    table = lessons.measured(["v4_tk_tiles", "v7b_large_tiles", "v12_order", "torch cuDNN"])
+    table = lessons.measured(["v4_tk_tiles", "v7_wgmma", "v12_order", "torch cuDNN"])
     assert list(table.columns) == ["d = 64", "d = 64, causal", "d = 128", "d = 128, causal"]
     speed = of_today(pd.read_csv(Path(__file__).parents[3] / "results" / "h200" / "speed.csv"), "contender")
     for name in table.index:
@@ -83,7 +83,7 @@ def test_how_busy_the_units_were() -> None:
 
 
 def test_the_recorded_steps_are_drawn() -> None:
-    for figure, first in ((lessons.turns(), "v9_roles"), (lessons.timeline(), "v9b_three_consumers")):
+    for figure, first in ((lessons.turns(), "v9_roles"), (lessons.timeline(), "v9_roles")):
         assert [axes.get_title(loc="left") for axes in figure.axes] == [first, "v10b_overlap"]
 
 
