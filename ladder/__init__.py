@@ -4,11 +4,13 @@
     o, lse = ladder.attention(q, k, v, is_causal=True, stage="v2_warp_mma")
     ladder.compare()                                     # the table, as a pandas DataFrame
 
-Modules that need torch are loaded on first use, so that ``import ladder`` is quick.
+Modules that need torch are loaded on first use, so that ``import ladder`` is quick; if torch is already
+imported, its operators ``torch.ops.ladder`` are registered at once, as ``torch.export.load`` needs them.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from ladder import moved
@@ -43,4 +45,38 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 moved.install()
+
+__all__ = [
+    "BuildError",
+    "CacheError",
+    "ExecutionError",
+    "HSTULayer",
+    "HstuPages",
+    "InvalidProblem",
+    "LadderError",
+    "Problem",
+    "StageError",
+    "ToolchainError",
+    "UnsupportedProblem",
+    "attention",
+    "compare",
+    "counting",
+    "decode_attention",
+    "discover",
+    "evaluate",
+    "hstu_attention",
+    "hstu_mask",
+    "norm_gate",
+    "register_attention",
+    "varlen_attention",
+]
+
 __getattr__ = door(__name__)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+if "torch" in sys.modules:
+    from ladder.call import attention, decode_attention, hstu_attention, norm_gate, varlen_attention

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ladder.call.hstu import hstu_attention
     from ladder.call.huggingface import register_attention
     from ladder.call.layers import HSTULayer
-    from ladder.call.transforms import autocast
+    from ladder.call.transforms import autocast, must_be_deterministic
     from ladder.call.varlen import (
         prepared_sequences,
         varlen_attention,

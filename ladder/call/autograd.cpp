@@ -1,5 +1,6 @@
 // Attention with its gradient, as a C++ function of torch's autograd. Where nothing has to be prepared,
 // neither pass runs Python: each allocates its outputs and launches.
+#include <ATen/record_function.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -9,6 +10,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 namespace {
@@ -53,6 +55,7 @@ bool lacks_memory(const Tensor &tensor) {
 
 /// What a run needs besides its tensors: see ladder.call.runs.Run.
 struct Run {
+  std::string name;                         // for torch's profiler
   std::vector<std::vector<int64_t>> shapes; // of the outputs
   std::vector<at::TensorOptions> kinds;
   std::vector<size_t> copied;
@@ -66,6 +69,7 @@ struct Run {
 
   /// Launches on inputs, undefined ones where one is missing; returns the outputs.
   variable_list operator()(variable_list tensors) const {
+    RECORD_FUNCTION(name, c10::ArrayRef<const c10::IValue>{});
     const at::AutoDispatchBelowADInplaceOrView guard;
     variable_list outputs;
     for (size_t i = 0; i < shapes.size(); i++)
@@ -222,15 +226,15 @@ PyObject *apply(PyObject *, PyObject *const *arguments, Py_ssize_t count) {
 
 /// The outputs are made like `examples`, in their shapes. `entry` is 0, or the addresses of a stage's entry,
 /// of its values and of StreamOf, with the number of values.
-std::shared_ptr<Run> make_run(const std::vector<std::vector<int64_t>> &shapes, const py::list &examples,
-                              const std::vector<size_t> &copied, intptr_t entry, intptr_t values, int count,
-                              intptr_t stream_of, const py::object &launch, const py::object &failed,
-                              const py::object &in_memory) {
+std::shared_ptr<Run> make_run(const std::string &name, const std::vector<std::vector<int64_t>> &shapes,
+                              const py::list &examples, const std::vector<size_t> &copied, intptr_t entry,
+                              intptr_t values, int count, intptr_t stream_of, const py::object &launch,
+                              const py::object &failed, const py::object &in_memory) {
   std::vector<at::TensorOptions> kinds;
   for (const py::handle example : examples)
     kinds.push_back(THPVariable_Unpack(example.ptr()).options());
   const at::Device device = kinds.at(0).device();
-  return std::shared_ptr<Run>(new Run{shapes, kinds, copied, device, reinterpret_cast<Entry>(entry),
+  return std::shared_ptr<Run>(new Run{name, shapes, kinds, copied, device, reinterpret_cast<Entry>(entry),
                                       reinterpret_cast<const void *>(values), count,
                                       reinterpret_cast<StreamOf>(stream_of), launch, failed, in_memory});
 }

@@ -12,7 +12,7 @@ from ladder.call import gradients, native, operators
 from ladder.call.forward import inputs_of, prepared
 from ladder.call.kept import strides_of
 from ladder.call.runs import AUTO, Run, option_words
-from ladder.call.transforms import autocast, is_batched, needs_operator
+from ladder.call.transforms import autocast, is_batched, must_be_deterministic, needs_operator
 from ladder.errors import UnsupportedProblem
 
 
@@ -65,8 +65,8 @@ def attention(
     torch's zero tensors, which autograd passes as gradients.
 
     Both outputs are differentiable once. ``backward`` names the rung that computes the gradients, or is
-    "auto". With ``deterministic`` that rung is a deterministic one: gradients are bitwise identical in every
-    run.
+    "auto". With ``deterministic``, or ``torch.use_deterministic_algorithms(True)``, that rung is a
+    deterministic one: gradients are bitwise identical in every run.
 
     Raises :class:`InvalidProblem` for mismatched tensors, and :class:`UnsupportedProblem` if the stage does
     not take the problem, or if a tensor requires a gradient that no stage computes.
@@ -84,8 +84,10 @@ def attention(
         query, key, value = autocast(query, key, value)
     # While torch.compile traces, only call the operator; it checks its arguments when it runs.
     if is_compiling or needs_operator(query, key, value, sinks):
+        deterministic = must_be_deterministic(deterministic)
         return _operator(query, key, value, *arguments, backward, deterministic, *variant)
     differentiable = torch.is_grad_enabled() and _requires_grad(query, key, value, sinks)
+    deterministic = must_be_deterministic(deterministic) if differentiable else deterministic
     gradients_by = (backward, deterministic) if differentiable else None
     run = prepared(query, key, value, *arguments, gradients_by, *variant)
     if differentiable:

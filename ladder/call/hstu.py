@@ -22,7 +22,7 @@ from ladder.call.runs import (
     require_backward,
     require_backward_name,
 )
-from ladder.call.transforms import autocast, is_batched, needs_operator
+from ladder.call.transforms import autocast, is_batched, must_be_deterministic, needs_operator
 from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.operations import (
     AnyProblem,
@@ -77,8 +77,8 @@ def hstu_attention(
     CPU tensors run on the emulator, as the virtual GPU ``arch``; CUDA tensors on their GPU. ``stage`` names
     the rung, ``options`` are its options, and ``backward`` names the rung that computes the gradients;
     "auto" is the highest that takes the problem there. The result is differentiable once, with respect to
-    query, key, value and rab. With ``deterministic``, a deterministic rung computes these gradients: they are
-    bitwise identical in every run.
+    query, key, value and rab. With ``deterministic``, or ``torch.use_deterministic_algorithms(True)``, a
+    deterministic rung computes these gradients: they are bitwise identical in every run.
 
     Raises :class:`InvalidProblem` for mismatched tensors, and :class:`UnsupportedProblem` if the stage does
     not take the problem, or if a tensor requires a gradient that no stage computes.
@@ -93,14 +93,15 @@ def hstu_attention(
     tensors = (query, key, value, cu_seqlens_q, cu_seqlens_k, rab, num_contexts, num_targets, intervals)
     all_tensors = (*tensors, *(pages or (None,) * len(HstuPages._fields)))
     given = (target_group_size, tuple(window), alpha, scaling_seqlen)
+    differentiable = torch.is_grad_enabled() and any(
+        getattr(x, "requires_grad", False) for x in (query, key, value, rab)
+    )
+    deterministic = must_be_deterministic(deterministic) if differentiable else deterministic
     choices = (stage, arch or "", option_words(options) if options else "", backward, deterministic)
     # While torch.compile traces, only call the operator; it checks its arguments when it runs.
     if is_compiling or needs_operator(query, key, value, rab):
         compiled: Tensor = hstu_operator(*all_tensors, *given, *choices)
         return compiled
-    differentiable = torch.is_grad_enabled() and any(
-        getattr(x, "requires_grad", False) for x in (query, key, value, rab)
-    )
     kind = _kind(all_tensors, (*given, *choices, differentiable))
     call = _calls.get(kind) or _new_call(kind, all_tensors, given, choices, differentiable)
     bias = None if rab is None else padded_bias(rab)

@@ -82,7 +82,8 @@ def _require_interface(model: Any) -> None:
     """Raises :class:`UnsupportedProblem` unless attention in this class of models calls what is registered
     and computes the causal mask where :func:`_mask` returns None, as with "sdpa" and "flash_attention_2".
     """
-    takes_none = model._supports_sdpa or model._supports_flash_attn
+    # Without the backend, those that support only flash_attention_2 have causal layers that do not say so.
+    takes_none = model._supports_sdpa or (model._supports_flash_attn and model._supports_attention_backend)
     if not (takes_none and model._can_set_attn_implementation()):
         raise UnsupportedProblem(
             f"{model.__name__} does not compute its attention through transformers' attention interface",
@@ -109,9 +110,12 @@ def _mask(**arguments: Any) -> Tensor | None:
     """
     from transformers.masking_utils import sdpa_mask
 
+    config: Any = arguments["config"]
     if not torch.compiler.is_compiling():
-        config: Any = type(arguments["config"])
-        _require_interface_of(config)
+        kind: Any = type(config)
+        _require_interface_of(kind)
+    if getattr(config, "use_bidirectional_attention", False):
+        arguments["allow_is_causal_skip"] = False  # the layers are not causal by themselves
     mask: Tensor | None = sdpa_mask(**arguments)
     window = arguments.get("local_size")
     if mask is None or window is None:

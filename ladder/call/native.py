@@ -75,7 +75,7 @@ def _in_cpp(run: Run) -> Any:
         if isinstance(launch, CudaLaunch):
             how = (*launch.call.entry, _stream_of(), launch, launch.call.refuse)
         run.in_cpp = module().run(
-            shapes, examples, run.places, *how, functools.partial(all_in_memory, run.inputs)
+            run.name, shapes, examples, run.places, *how, functools.partial(all_in_memory, run.inputs)
         )
     return run.in_cpp
 

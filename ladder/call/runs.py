@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import profiler
 
 from ladder.compile import build
 from ladder.errors import InvalidProblem, UnsupportedProblem
@@ -54,7 +55,8 @@ def _require_name(argument: str, given: Any) -> None:
 class Run:
     """All that a call needs besides its tensors. Calling it with the inputs, in the order in which they were
     prepared, returns the outputs, in the operation's order; each owns its storage, as a compiled graph
-    assumes. On a GPU it only launches, on the current stream, and waits for nothing.
+    assumes. On a GPU it only launches, on the current stream, and waits for nothing. torch's profiler shows
+    it as ``name``.
 
     ``copied`` are the inputs that are copied first, because the stage takes only contiguous ones, or because
     memory has their negatives (torch's negative bit).
@@ -63,19 +65,20 @@ class Run:
     """
 
     __slots__ = (
-        *("copied", "device", "gradients", "in_cpp", "inputs", "kinds", "launch", "outputs", "places"),
-        "plans",
+        *("copied", "device", "gradients", "in_cpp", "inputs", "kinds", "launch", "name", "outputs"),
+        *("places", "plans"),
     )
 
     def __init__(
         self,
+        name: str,
         launch: LaunchFunction,
         inputs: Sequence[str],
         copied: Sequence[str],
         outputs: Sequence[Output],
         device: torch.device,
     ) -> None:
-        self.launch = launch
+        self.name, self.launch = name, launch
         self.inputs, self.copied, self.outputs = inputs, copied, outputs
         self.gradients: dict[Any, Run] = {}
         self.plans: dict[Any, Tensor | None] = {}
@@ -87,6 +90,12 @@ class Run:
         self.kinds = [(one.shape, _contiguous(one.shape), dtypes[one.dtype]) for one in outputs]
 
     def __call__(self, *inputs: Tensor | None) -> tuple[Tensor, ...]:
+        if profiler._is_profiler_enabled:
+            with profiler.record_function(self.name):
+                return self._launched(inputs)
+        return self._launched(inputs)
+
+    def _launched(self, inputs: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
         outputs = self.empty_outputs()
         tensors = [*inputs, *outputs]
         try:
@@ -98,7 +107,7 @@ class Run:
             found = all_in_memory(self.inputs, inputs)
             if all(map(operator.is_, found, inputs)):
                 raise
-            return self(*found)
+            return self._launched((*found,))
         return (*outputs,)
 
     def empty_outputs(self) -> list[Tensor]:
@@ -124,7 +133,7 @@ def prepare(problem: AnyProblem, inputs: Tensors, device: torch.device, choice: 
     taken = {name: _copy(x) if name in copied and x is not None else x for name, x in inputs.items()}
     outputs = operation.outputs(problem)
     launch = loaded([*inputs], [one.name for one in outputs], operation.arguments(problem, taken))
-    return Run(launch, [*inputs], copied, outputs, device)
+    return Run(f"ladder::{stage.name}", launch, [*inputs], copied, outputs, device)
 
 
 def all_in_memory(names: Sequence[str], tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
@@ -162,12 +171,8 @@ _known: dict[tuple[Any, ...], tuple[Stage, Loaded]] = {}
 
 
 def _loaded(problem: AnyProblem, device: torch.device, choice: Choice) -> tuple[Stage, Loaded]:
-    """The stage that is chosen for problems like this, with its build; :meth:`Stage.accept` tells
-    problems apart by no more than these attributes.
-    """
-    head_dim = getattr(problem, "head_dim", None)
-    kind = (problem.operation, problem.dtype, head_dim, problem.features)
-    key = (*kind, device, choice, os.environ.get("LADDER_STAGES"))
+    """The stage that is chosen for problems like this, with its build."""
+    key = (*_told_apart(problem), device, choice)
     found = _known.get(key)
     if found is None:
         with nullcontext() if device.type == "cpu" else torch.cuda.device(device):
@@ -178,6 +183,13 @@ def _loaded(problem: AnyProblem, device: torch.device, choice: Choice) -> tuple[
             extension = build(stage, target, stage.chosen_options(dict(choice.options)), only=problem)
             found = _known[key] = stage, backend.loaded(extension, target, device)
     return found
+
+
+def _told_apart(problem: AnyProblem) -> tuple[Any, ...]:
+    """All by which the choice of a stage tells problems apart, and where stages are looked for."""
+    head_dim = getattr(problem, "head_dim", None)
+    folders = os.environ.get("LADDER_STAGES")
+    return (problem.operation, problem.dtype, head_dim, problem.features, folders)
 
 
 def _chosen(problem: AnyProblem, require: Callable[[Stage], object], choice: Choice) -> Stage:
@@ -255,11 +267,21 @@ def require_backward_name(stage: str) -> None:
         discover()[stage]
 
 
+_differentiable: set[tuple[Any, ...]] = set()
+
+
 def require_backward(problem: AnyProblem, stage: str, deterministic: bool) -> None:
     """Raises :class:`UnsupportedProblem` unless this stage, or with :data:`AUTO` some stage, computes the
     gradients of this problem; :class:`LadderError` if there is no such stage.
     """
     _require_name("backward", stage)
+    key = (*_told_apart(problem), stage, bool(deterministic))
+    if key not in _differentiable:
+        _look_for_backward(problem, stage, deterministic)
+        _differentiable.add(key)
+
+
+def _look_for_backward(problem: AnyProblem, stage: str, deterministic: bool) -> None:
     if stage != AUTO:
         _chosen(problem, lambda stage: None, Choice(stage, deterministic=deterministic))
         return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -94,3 +96,19 @@ def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
         tensor.to(dtype) if tensor.dtype in (torch.float32, torch.float16, torch.bfloat16) else tensor
         for tensor in tensors
     )
+
+
+def must_be_deterministic(asked: bool) -> bool:
+    """Whether only a deterministic rung may compute gradients: if asked, or as torch is set. With torch's
+    ``warn_only`` there is a warning instead.
+    """
+    if asked or not torch.are_deterministic_algorithms_enabled():
+        return asked
+    if not torch.is_deterministic_algorithms_warn_only_enabled():
+        return True
+    if not torch.compiler.is_compiling():
+        warnings.warn(
+            "gradients of the ladder's attention may differ between runs: pass deterministic=True",
+            stacklevel=3,
+        )
+    return False

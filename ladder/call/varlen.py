@@ -24,7 +24,13 @@ from ladder.call.runs import (
     require_backward,
     require_backward_name,
 )
-from ladder.call.transforms import autocast, is_batched, needs_operator, require_active
+from ladder.call.transforms import (
+    autocast,
+    is_batched,
+    must_be_deterministic,
+    needs_operator,
+    require_active,
+)
 from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.operations import BackwardProblem, Problem, problem_of_sequences
 from ladder.stages import parse_options
@@ -95,11 +101,13 @@ def _outputs(
     # While torch.compile traces, only call the operator; it checks its arguments when it runs.
     if is_compiling or needs_operator(query, key, value):
         qkv = (query, key, value)
+        deterministic = must_be_deterministic(deterministic)
         outputs: tuple[Tensor, Tensor] = varlen_operator(*qkv, *marks, *given, backward, deterministic)
         return outputs
     differentiable = torch.is_grad_enabled() and any(
         getattr(tensor, "requires_grad", False) for tensor in (query, key, value)
     )
+    deterministic = must_be_deterministic(deterministic) if differentiable else deterministic
     max_q, max_k, *others = given
     given = (_integer(max_q), _integer(max_k), *others)
     gradients_by = (backward, deterministic) if differentiable else None

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ladder.call import attention as local_attention
-from ladder.call import autocast, prepared, prepared_sequences
+from ladder.call import autocast, must_be_deterministic, prepared, prepared_sequences
 from ladder.call.distributed import r1_all_gather, r2_ring, r3_zigzag, r4_ulysses, ring
 from ladder.call.distributed.agreement import Description, description, exchanged, require_agreement
 from ladder.call.distributed.copies import with_mailbox
@@ -93,6 +93,7 @@ def attention(
             backward=backward,
             deterministic=deterministic,
         )
+    deterministic = must_be_deterministic(deterministic) if gradients else deterministic
     rungs = Rungs(scale, stage, backward, arch or "", deterministic)
     with _heard(group):
         offsets = _offsets(cu_seqlens)
