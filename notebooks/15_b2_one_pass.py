@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 15 b2_one_pass, b2b_pairs, b2c_large_blocks: five products
+# # 15 b2_one_pass, b2b_pairs: five products
 #
 # b1 computes S and dP twice. Here one kernel computes all three gradients. Then two rungs make each fragment of
 # shared memory serve more products. The first of them loses by itself, but the second one needs it.
@@ -98,40 +98,38 @@ lessons.source("b2b_pairs", "const auto k_or_v =", "mma_AB(dv_or_dk, x_16, do_or
 
 # %% [markdown]
 # $P^T$ passes from the first warp to the second through shared memory, as fp16. It is scaled by $2^{12}$, so that
-# small weights stay normal numbers. `kUnshift` takes this factor out of dS again. So a block loads fewer fragments,
-# but it also exchanges P:
+# small weights stay normal numbers. `kUnshift` takes this factor out of dS again.
 
 # %%
 problem = BackwardProblem(1, 1, 128, 128, 128)
-rungs = ["b2_one_pass", "b2b_pairs", "b2c_large_blocks"]
+rungs = ["b2_one_pass", "b2b_pairs"]
 table = ladder.compare(problem, rungs, backend="emulator").set_index("stage")
 table[["ldmatrix_instructions", "wavefronts_ld", "wavefronts_st", "mma_instructions", "global_sectors_ld"]].T
 
 # %% [markdown]
-# ## b2c: larger blocks
+# ## Larger blocks
 #
-# b2 and b2b use at most 99 KB of shared memory per block, which every GPU from sm_86 on has. An sm_80 or sm_90 has
-# more. At $d = 128$ b2c takes 161 KB: twice the keys per block and twice the queries per step. Each load of Q and dO
+# b2 uses at most 99 KB of shared memory per block, which every GPU from sm_86 on has. An sm_80 or sm_90 has
+# more. At $d = 128$ b2b takes 161 KB: twice the keys per block and twice the queries per step. Each load of Q and dO
 # serves twice as many keys, and dQ needs half as many additions. The host asks the device for its limit, and takes
-# small blocks where large ones do not fit. The table shows what pairs and large blocks bought:
+# small blocks where large ones do not fit. The second table shows what pairs and large blocks bought:
 
 # %%
 lessons.measured([*rungs, "torch flash", "torch cuDNN"], "attention_backward")
 
 # %% [markdown]
-# Pairs alone lose everywhere: the exchange and the barrier of the pair cost more than the saved fragments. At $d =
-# 128$ they make room for the large blocks, which gain 12 to 14% over b2. At $d = 64$ a warp has room for both
-# gradients anyway, and b2 stays the fastest of the three.
+# At $d = 128$ pairs make room for the large blocks, which gain 12 to 14% over b2. At $d = 64$ blocks stay as they were, and
+# the exchange and the barrier of the pair cost more than the saved fragments: b2b is 9 to 11% slower than b2.
 
 # %%
-gallery.costs(["b2_one_pass", "b2c_large_blocks"], problem)
+gallery.costs(["b2_one_pass", "b2b_pairs"], problem)
 
 # %% [markdown]
 # **The bottlenecks that the next rungs remove:** the last bits of dQ differ from run to run (b3). Every fragment
 # passes through registers (b4).
 
 # %% [markdown]
-# **Practise:** the exercises begin with `b2_`. **Read on:** the READMEs of [b2](../stages/gradients/b2_one_pass/README.md),
-# [b2b](../stages/gradients/b2b_pairs/README.md) and [b2c](../stages/gradients/b2c_large_blocks/README.md). **Next:** [16, the same bits
+# **Practise:** the exercises begin with `b2_`. **Read on:** the READMEs of [b2](../stages/gradients/b2_one_pass/README.md)
+# and [b2b](../stages/gradients/b2b_pairs/README.md). **Next:** [16, the same bits
 # in every run](16_b3_same_bits.ipynb). Run this lesson [on
 # Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/15_b2_one_pass.ipynb).

@@ -116,15 +116,15 @@ lessons.predict("steps_until_done", steps_until_done)
 # an H200 at B = 4, H = 16, N = M = 4096, bf16:
 
 # %%
-lessons.measured(["b1_two_kernels", "b2c_large_blocks", "b3_same_bits"], "attention_backward")
+lessons.measured(["b1_two_kernels", "b2b_pairs", "b3_same_bits"], "attention_backward")
 
 # %% [markdown]
-# The same bits cost 6 to 15% of b2c's speed. b1 is also deterministic, with seven products. At $d = 128$ b3 is faster
-# than b1. At $d = 64$ it is slower: there b1 is the better deterministic rung. The counts are b2c's, plus the
+# The same bits cost 6 to 15% of b2b's speed. b1 is also deterministic, with seven products. At $d = 128$ b3 is faster
+# than b1. At $d = 64$ it is slower: there b1 is the better deterministic rung. The counts are b2b's, plus the
 # accesses to the counters:
 
 # %%
-lessons.counts(ladder.compare(questions.GRADIENTS, ["b2c_large_blocks", "b3_same_bits"], backend="emulator"))
+lessons.counts(ladder.compare(questions.GRADIENTS, ["b2b_pairs", "b3_same_bits"], backend="emulator"))
 
 # %% [markdown]
 # ## Training
@@ -196,8 +196,8 @@ apart = max(abs(ours - theirs) for ours, theirs in zip(*losses.values(), strict=
 print(f"from {losses['torch'][0]:.2f} to {losses['torch'][-1]:.3f}, at most {apart:.3f} apart")
 
 # %% [markdown]
-# **What is left:** as in b2c, every fragment passes through registers. The next rungs compute gradients with `wgmma`.
-# They start from b2c, so the last bits of their dQ differ again.
+# **What is left:** as in b2b, every fragment passes through registers. The next rungs compute gradients with `wgmma`.
+# They start from b2b, so the last bits of their dQ differ again.
 #
 # **Practise:** the exercises begin with `b3_`. **Read on:** the rung's [README](../stages/gradients/b3_same_bits/README.md).
 # **Next:** [17, gradients on Hopper](17_b4_wgmma.ipynb). Run this lesson [on

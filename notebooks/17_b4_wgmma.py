@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 17 b4_wgmma to b6_same_bits: gradients on Hopper
 #
-# Fifteen rungs take the backward pass where lessons 07 to 10 took the forward pass: `wgmma`, TMA, roles, overlap. The
+# Fourteen rungs take the backward pass where lessons 07 to 10 took the forward pass: `wgmma`, TMA, roles, overlap. The
 # ideas are known. Two things are new: some of the five products need the results of others, and one gradient is
 # summed over blocks.
 
@@ -27,17 +27,17 @@ from ladder.operations import BackwardProblem
 # %% [markdown]
 # ## The steps
 #
-# In b2c each fragment passes through `ldmatrix` into registers, and shared memory limits the speed (lesson 15). These
+# In b2b each fragment passes through `ldmatrix` into registers, and shared memory limits the speed (lesson 15). These
 # are TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16. From b4_wgmma to b4g_wide_adds, each row adds one idea:
 
 # %%
-rungs = ["b4_wgmma", "b4b_tma", "b4c_tma_stores", "b4d_roles", "b4e_overlap", "b4f_halves", "b4g_wide_adds"]
-lessons.measured(["b2c_large_blocks", *rungs, "torch flash", "torch cuDNN"], "attention_backward")
+rungs = ["b4_wgmma", "b4b_tma", "b4d_roles", "b4e_overlap", "b4f_halves", "b4g_wide_adds"]
+lessons.measured(["b2b_pairs", *rungs, "torch flash", "torch cuDNN"], "attention_backward")
 
 # %% [markdown]
 # ## b4: five products of a warpgroup
 #
-# b2c loads every operand as fragments, and two warps share them. `wgmma` reads operands from shared memory, so four
+# b2b loads every operand as fragments, and two warps share them. `wgmma` reads operands from shared memory, so four
 # warps share what is read, and the pairs are not needed. Each of two warpgroups has 64 keys, and computes both dV and
 # dK of them. All products except dQ are transposed, keys by queries:
 #
@@ -50,7 +50,7 @@ lessons.measured(["b2c_large_blocks", *rungs, "torch flash", "torch cuDNN"], "at
 # | $dQ = dS\, K$ | $dS^T$, shared memory, read transposed | K, shared memory |
 #
 # `wgmma` reads an operand in shared memory by rows or transposed. So one copy of Q, dO and K serves both uses. b4
-# gains 37 to 47% over b2c.
+# gains 37 to 47% over b2b.
 
 # %%
 lessons.source("b4_wgmma", "// S^T = K Q^T, P^T = exp(scale S^T - lse)", "warpgroup::mma_wait(dk);")
@@ -66,12 +66,11 @@ wgmma_a_step = None
 lessons.predict("wgmma_a_step", wgmma_a_step)
 
 # %% [markdown]
-# ## b4b, b4c: TMA
+# ## b4b: TMA
 #
 # b4b replaces `cp.async` and the block barrier by TMA loads and mbarriers, as v8 does. lse and delta are loaded
-# together with their tiles, and their bytes count for the same mbarrier. b4c stores dK and dV by TMA, as v11b stores
-# O: they are written into the shared memory of K and V first. The block barrier remains for one purpose: dS, which
-# all warps store and read. b4b gains 6 to 8%, and b4c 2%.
+# together with their tiles, and their bytes count for the same mbarrier. The block barrier remains for one purpose:
+# dS, which all warps store and read. b4b gains 6 to 8%.
 
 # %%
 table = ladder.compare(BackwardProblem(1, 1, 256, 256, 64), rungs[:3], backend="emulator").set_index("stage")
@@ -86,11 +85,12 @@ table[
 ].T
 
 # %% [markdown]
-# ## b4d: roles
+# ## b4d: roles, and TMA stores
 #
 # A producer warp issues all loads. Two consumer warpgroups compute, with 240 registers per thread: dV, dK, $S^T$ and
-# $dP^T$ fit without spilling. By itself this *loses* up to 6%. The producer costs a warpgroup, and a consumer still
-# waits for each product at once. But the next rung needs the roles.
+# $dP^T$ fit without spilling. They store dK and dV by TMA, as v11b stores O: into the shared memory of K and V first. The
+# stores alone gain 2%, but with the roles this *loses* up to 5% at $d = 64$. The producer costs a warpgroup, and a
+# consumer still waits for each product at once. But the next rung needs the roles.
 #
 # ## b4e: issue early
 #
@@ -146,7 +146,7 @@ for rung in ("b4f_halves", "b4g_wide_adds"):
     print(f"{rung}: {questions.executed(rung, 'red', questions.GRADIENTS):,} additions to dQ")
 
 # %% [markdown]
-# b4g gains 3% over b4f. The seven rungs from b4 to b4g together gain 62 to 70% over b2c.
+# b4g gains 3% over b4f. The six rungs from b4 to b4g together gain 62 to 70% over b2b.
 #
 # ## b5: dV under dS
 #
@@ -185,18 +185,19 @@ table[["wgmma_instructions", "wavefronts_gmma", "wavefronts_st", "tma_store_inst
 # With two buffers, the load into this buffer has only the time of one dS. In b5 a third buffer changes little. In b5b
 # it decides: with two, b5b is slower than b4g.
 #
-# ## b5c: 80 queries
+# ## b5c, b5d: dQ transposed, 80 queries
 #
 # Shared memory limits b5b. A step takes 3,200 wavefronts, and the tensor cores need 2,560 clocks for it. Of these
-# wavefronts, 768 read K and V, for S, dP and dQ, and they are the same in every step. b5c has 80 queries per step
+# wavefronts, 768 read K and V, for S, dP and dQ, and they are the same in every step. b5d has 80 queries per step
 # instead of 64, so K and V are read less often. But a product of `wgmma` has 64 rows, and 80 is no multiple of that. So
-# dQ is transposed: 64 rows are a part of d, and the 80 queries are columns.
+# b5c first transposes dQ: 64 rows are a part of d, and the queries are columns, of which there may be any multiple
+# of 8.
 
 # %%
-lessons.source("b5c_80_queries", "__device__ void issue_dq() {", "smem.ds[ds_turn.buffer]);")
+lessons.source("b5d_80_queries", "__device__ void issue_dq() {", "smem.ds[ds_turn.buffer]);")
 
 # %%
-rungs = ["b5b_store_warps", "b5c_80_queries"]
+rungs = ["b5b_store_warps", "b5d_80_queries"]
 table = ladder.compare(BackwardProblem(1, 1, 320, 128, 128), rungs, backend="emulator").set_index("stage")
 for rung in rungs:
     print(f"{rung}: {table.loc[rung, 'wavefronts_gmma'] / 320:.1f} wavefronts of operands per query")
@@ -205,31 +206,29 @@ for rung in rungs:
 # A tile of S and a tile of dQ now take 40 registers per thread each. So dK is issued first, under the exponentials of
 # 48 queries. It frees the registers of dS, and dQ is issued under the exponentials of the other 32.
 #
-# ## b5d: loads ahead
+# ## b5e: loads ahead
 #
-# A warp subtracts lse from S after the wait for S. If it also loads lse there, it waits twice. b5d loads lse before it
+# A warp subtracts lse from S after the wait for S. If it also loads lse there, it waits twice. b5e loads lse before it
 # issues S, and delta before dP. The counts stay the same.
 
 # %%
-lessons.source("b5d_loads_ahead", "__device__ void issue_s() {", "smem.q[q_turn.buffer]);")
+lessons.source("b5e_loads_ahead", "__device__ void issue_s() {", "smem.q[q_turn.buffer]);")
 
 # %% [markdown]
-# On an H100, b5 gains 5% over b4g, b5b 6%, b5c 5% and b5d 2%. All of them support $d = 128$ alone.
+# On an H100, b5 gains 5% over b4g, b5b 6%, b5c and b5d together 5%, and b5e 2%. Up to b5d they support only $d = 128$.
 #
-# ## b5e: $d = 64$
-#
-# At $d = 64$, dV and dK take half the registers, so a tile has 128 queries. dQ^T has only 64 rows there, as many as one
-# product of `wgmma`. So the consumers share its columns:
+# b5e also supports $d = 64$. There dV and dK take half the registers, so a tile has 128 queries. dQ^T has only 64 rows,
+# as many as one product of `wgmma`. So the consumers share its columns:
 
 # %%
-lessons.source("b5e_dim_64", "__device__ void issue_dq() {", "A::dq_col(consumer)));")
+lessons.source("b5e_loads_ahead", "__device__ void issue_dq() {", "A::dq_col(consumer)));")
 
 # %% [markdown]
 # b5e is 1.12 times as fast as b4g at $d = 64$. The time at which dQ is issued matters. b5e issues it after the
 # exponentials of 32 of the 128 queries, so it runs under those of the other 96. If it is issued after those of 64,
 # b5e is only 1.03 times as fast as b4g. On an H100, b5e has 0.95 to 1.07 times FlashAttention-3's speed at $d = 64$, and
-# 0.98 to 1.15 times at $d = 128$: [its README](../stages/gradients/b5e_dim_64/README.md#what-it-buys) has the figures, also
-# beside FlashAttention-4, and what was tried.
+# 0.98 to 1.15 times at $d = 128$: [its README](../stages/gradients/b5e_loads_ahead/README.md#what-it-buys) has the figures, also
+# beside FlashAttention-4.
 
 # %%
 # %exercise b5_share_columns
@@ -319,7 +318,7 @@ lessons.source(
 # loads it at least once.
 
 # %%
-rungs = ["b5e_dim_64", "b6_same_bits"]
+rungs = ["b5e_loads_ahead", "b6_same_bits"]
 table = ladder.compare(BackwardProblem(1, 1, 320, 384, 128), rungs, backend="emulator").set_index("stage")
 table[["wgmma_instructions", "wavefronts_gmma", "tma_store_instructions", "global_sectors_st", "conflicts"]].T
 
@@ -337,8 +336,7 @@ table[["wgmma_instructions", "wavefronts_gmma", "tma_store_instructions", "globa
 # %% [markdown]
 # **Practise:** the exercises begin with `b4_`, `b5_` and `b6_`. **Read on:** the READMEs of
 # [b4](../stages/gradients/b4_wgmma/README.md), [b4e](../stages/gradients/b4e_overlap/README.md), [b4g](../stages/gradients/b4g_wide_adds/README.md),
-# [b5b](../stages/gradients/b5b_store_warps/README.md), [b5d](../stages/gradients/b5d_loads_ahead/README.md),
-# [b5e](../stages/gradients/b5e_dim_64/README.md) and [b5g](../stages/gradients/b5g_sums_in_l2/README.md), with what was tried, and of
-# [b6](../stages/gradients/b6_same_bits/README.md).
+# [b5b](../stages/gradients/b5b_store_warps/README.md), [b5e](../stages/gradients/b5e_loads_ahead/README.md) and
+# [b5g](../stages/gradients/b5g_sums_in_l2/README.md), and of [b6](../stages/gradients/b6_same_bits/README.md).
 # **Next:** [18, attention without a softmax](18_h1_silu.ipynb). Run this lesson [on
 # Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/17_b4_wgmma.ipynb).

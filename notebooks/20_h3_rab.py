@@ -90,7 +90,7 @@ lessons.source(
 # |---|---|
 # | h3c_bias_gradient | dS *is* the gradient of the bias: stored once, zeros included, or added where heads share the bias |
 # | h3e_pairs | at $d = 128$ two warps share their keys, as in b2b |
-# | h3f_large_blocks | at $d = 128$ larger blocks, as in b2c |
+# | h3f_large_blocks | at $d = 128$ larger blocks, as in b2b |
 # | h3g_same_bits | turns, as in b3; the mask says whose turn it is |
 #
 # h3c is worth a closer look. The gradient of the bias has one fp32 number per pair of a query and a key: 1 GB for 4

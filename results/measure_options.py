@@ -36,7 +36,7 @@ from ladder.operations import BackwardProblem, Problem
 from ladder.stages import discover
 
 #: By operation, the rung that the others are compared with.
-DENSE = {"attention": "v12c_end_aligned", "attention_backward": "b5e_dim_64"}
+DENSE = {"attention": "v12c_end_aligned", "attention_backward": "b5e_loads_ahead"}
 HEADS, TOKENS, LENGTH, HEAD_DIMS = 16, 16_384, 4096, (64, 128)
 #: None, then windows of gpt-oss and of Gemma 2, and the causal one.
 MASKS = (None, (127, 0), (1023, 0), (4095, 0), (-1, 0))

@@ -57,8 +57,8 @@ from ladder.operations.attention.baselines import attend
 #: What is measured by default, beside the peers.
 RUNGS = (
     *("v11b_store", "v12_order", "v12c_end_aligned"),
-    *("b4g_wide_adds", "b5_early_dv", "b5b_store_warps", "b5c_80_queries", "b5d_loads_ahead"),
-    *("b5e_dim_64", "b5f_persistent", "b5g_sums_in_l2", "b6_same_bits"),
+    *("b4g_wide_adds", "b5_early_dv", "b5b_store_warps", "b5d_80_queries"),
+    *("b5e_loads_ahead", "b5f_persistent", "b5g_sums_in_l2", "b6_same_bits"),
 )
 
 

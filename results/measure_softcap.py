@@ -38,7 +38,7 @@ from ladder.operations import BackwardProblem, Problem
 from ladder.stages import discover
 
 #: The rung beside which each is measured.
-RUNGS = {"x4_softcap": "v12c_end_aligned", "x4b_softcap_gradients": "b5e_dim_64"}
+RUNGS = {"x4_softcap": "v12c_end_aligned", "x4b_softcap_gradients": "b5e_loads_ahead"}
 #: Their lines with exp2 and with tanh; helpers are inserted before the last one.
 LINES = {
     "x4_softcap": (

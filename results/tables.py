@@ -32,6 +32,7 @@ PAGES = (
     ROOT / "docs" / "sanitizer.md",
     ROOT / "docs" / "speed.md",
     *sorted((ROOT / "stages").rglob("README.md")),
+    *sorted((ROOT / "results" / "notes").glob("*.md")),
 )
 _TABLE = re.compile(r"(<!-- table (?P<name>\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 #: The operations that have rungs; the others have an example each.

@@ -23,7 +23,6 @@ BEFORE_WGMMA = [
     "b1_two_kernels",
     "b2_one_pass",
     "b2b_pairs",
-    "b2c_large_blocks",
     "b3_same_bits",
     "v4_tk_tiles",
     "v5_async",

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 FOLD, FOLDED_UNTIL = "2026-11-28", "0.4"
 #: Those rungs, by name, and the rung that each is part of.
 FOLDED: dict[str, str] = {
+    "b2c_large_blocks": "b2b_pairs",
+    "b4c_tma_stores": "b4d_roles",
+    "b5c_80_queries": "b5d_80_queries",
+    "b5d_loads_ahead": "b5e_loads_ahead",
+    "b5e_dim_64": "b5e_loads_ahead",
     "v7b_large_tiles": "v7_wgmma",
     "v9b_three_consumers": "v9_roles",
     "v12d_few_heads": "v12c_end_aligned",
@@ -25,7 +30,7 @@ FOLDED: dict[str, str] = {
     "h7c_few_heads": "h7_tile_scheduler",
 }
 #: Those of them whose kernel no rung has any more. The kernels of the others are those of the rung today.
-GONE: frozenset[str] = frozenset({"h7_counter", "h7b_end_aligned"})
+GONE: frozenset[str] = frozenset({"b4c_tma_stores", "b5d_loads_ahead", "h7_counter", "h7b_end_aligned"})
 
 #: Rows of earlier days bear the names that the rungs had then.
 SPLIT = "2026-11-23"

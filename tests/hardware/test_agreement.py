@@ -107,7 +107,7 @@ DROPPED, CONSUMERS = 2, 8
 REDS = "smsp__sass_inst_executed_op_global_red.sum"
 
 #: How many sums of dQ a lane adds at a time.
-FLOATS = [("b2c_large_blocks", 1), ("b3_same_bits", 1), ("b4g_wide_adds", 4)]
+FLOATS = [("b2b_pairs", 1), ("b3_same_bits", 1), ("b4g_wide_adds", 4)]
 
 
 def files() -> list[Path]:

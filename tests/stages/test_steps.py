@@ -25,10 +25,11 @@ LONGER = {
     ),
     "b4_wgmma": (90, "the library's wgmma arrives, as in v7"),
     "b4b_tma": (90, "the library's mbarriers, rings and TMA loads arrive, as in v8"),
-    "b5c_80_queries": (
-        150,
-        "dQ is transposed in the products, in shared memory and in the kernel that rounds it; and tiles that "
-        "leave no room for the rings' padding have barriers of their own",
+    "b4d_roles": (80, "roles, and TMA stores, which gain only with them"),
+    "b5d_80_queries": (
+        120,
+        "tiles that leave no room for the rings' padding have barriers of their own; exponentials are in two "
+        "parts, dK under the first, dQ under the second",
     ),
     "b5f_persistent": (
         116,

@@ -1,11 +1,17 @@
-// b2b_pairs: two warps share their keys, twice as many as one warp of b2_one_pass has.
+// b2b_pairs: two warps share their keys, and blocks are larger where shared memory allows.
 //
 // The five products are limited by shared memory, so each fragment loaded from it should serve as often as
 // registers allow. One warp of a pair computes S^T, P^T and dV, the other dP^T, dS^T and dK: each has
-// registers for the gradients of twice as many keys, and uses each fragment of Q and dO twice.
+// registers for the gradients of twice as many keys as a warp of b2_one_pass, and uses each fragment of Q and
+// dO twice.
+//
+// At d = 128 a block takes 161 KB of shared memory where the GPU has it (sm_80, sm_90). With twice the keys
+// per block, Q, dO and the row statistics are loaded half as often, and there are half as many additions to
+// dQ. Twice the queries per tile halves the number of barriers.
 #include <cmath>
 
 #include "ladder/backward_rows.h"
+#include "ladder/device.h"
 
 namespace {
 
@@ -22,22 +28,23 @@ constexpr int kBuffers = 2;
 constexpr int kShift = 12;
 constexpr float kUnshift = 1.f / (1 << kShift);
 
-/// A block's arrangement for elements T and head dimension d.
-template <typename T, int d> struct Arrangement {
-  static constexpr int rows = d == 64 ? 64 : 32, warps = d == 32 ? 8 : 4; // keys per pair, warps per block
+/// A block's arrangement for elements T and head dimension d. The large form needs the shared memory of an
+/// sm_80 or sm_90; the small form fits into the 99 KB of an sm_86 or sm_89.
+template <typename T, int d, bool kLarge> struct Arrangement {
+  // Keys per pair, warps per block.
+  static constexpr int rows = d == 64 ? 64 : 32, warps = d == 32 || kLarge ? 8 : 4;
   static constexpr int keys = warps / 2 * rows;
   // Of a tile of queries, a warp computes S^T or dP^T for part_queries at a time: as many as fit into its
   // registers beside dV or dK.
-  static constexpr int queries = d == 128 ? 32 : 64, part_queries = d == 64 ? 32 : queries;
+  static constexpr int queries = d == 128 && !kLarge ? 32 : 64, part_queries = d == 64 ? 32 : queries;
 
-  union Exchanged {
-    SharedTile<__half, keys, queries> weights; // P^T
-    SharedTile<T, keys, queries> ds;           // dS^T: each part replaces its weights
-  };
   struct Shared {
     SharedTile<T, keys, d> k, v;
     SharedTile<T, queries, d> q[kBuffers], d_o[kBuffers];
-    Exchanged exchanged[kBuffers];
+    union {
+      SharedTile<__half, keys, queries> weights[kBuffers]; // P^T
+      SharedTile<T, keys, queries> ds[kBuffers];           // dS^T: each part replaces its weights
+    };
     SharedVec<float, queries> lse[kBuffers], delta[kBuffers];
   };
 
@@ -111,8 +118,8 @@ template <typename T, int d, typename A> struct KeyGradients {
     const auto k_or_v = part<A::rows, d>(has_dv ? smem.k : smem.v, key);
     const auto q_or_do = part<A::part_queries, d>(has_dv ? smem.q[buffer] : smem.d_o[buffer], query);
     const auto do_or_q = part<A::part_queries, d>(has_dv ? smem.d_o[buffer] : smem.q[buffer], query);
-    auto p_smem = part<A::rows, A::part_queries>(smem.exchanged[buffer].weights, key, query);
-    auto ds_smem = part<A::rows, A::part_queries>(smem.exchanged[buffer].ds, key, query);
+    auto p_smem = part<A::rows, A::part_queries>(smem.weights[buffer], key, query);
+    auto ds_smem = part<A::rows, A::part_queries>(smem.ds[buffer], key, query);
     RegTile<float, A::rows, A::part_queries> x;
     RegTile<T, A::rows, A::part_queries> x_16;
     RegTile<__half, A::rows, A::part_queries> weights;
@@ -170,8 +177,8 @@ template <int d, typename A> struct DqPart {
   __device__ void add(const typename A::Shared &smem, int buffer, float *dq_sums, int64_t tile) const {
     RegTile<float, A::dq_rows, A::dq_cols> dq;
     zero(dq);
-    mma_AtB(dq, part<A::keys, A::dq_rows>(smem.exchanged[buffer].ds, 0, row),
-            part<A::keys, A::dq_cols>(smem.k, 0, col), dq);
+    mma_AtB(dq, part<A::keys, A::dq_rows>(smem.ds[buffer], 0, row), part<A::keys, A::dq_cols>(smem.k, 0, col),
+            dq);
     atomic_add(sums(dq_sums, tile), dq);
   }
 };
@@ -190,7 +197,8 @@ __global__ void __launch_bounds__(A::warps * 32)
   store(ladder::BackwardHead<T, d>{p, head, 0}.dq(), out, blockIdx.x * A::queries + mine.row, mine.col);
 }
 
-template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem &p, cudaStream_t stream) {
+template <typename T, int d, typename A>
+void launch_arrangement(const AttentionBackwardProblem &p, cudaStream_t stream) {
   RowStatistics statistics(p, kShift);
   const size_t rows = statistics.count(p);
   const ladder::Workspace<float> workspace((2 + d) * rows, stream, "b2b_pairs: workspace");
@@ -198,10 +206,8 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
   ladder::compute_row_statistics<T, d>(p, statistics, workspace.data(), stream);
   ladder::check(cudaMemsetAsync(dq_sums, 0, rows * d * sizeof(float), stream), "b2b_pairs: workspace");
 
-  using A = Arrangement<T, d>;
   constexpr auto kernel = differentiate<T, d, A>;
   constexpr int smem_bytes = sizeof(typename A::Shared);
-  static_assert(smem_bytes <= 99 * 1024);
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "b2b_pairs: shared memory");
   kernel<<<ladder::key_grid(p, A::keys), A::warps * 32, smem_bytes, stream>>>(p, statistics, dq_sums);
@@ -209,6 +215,14 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
   const dim3 dq_grid = ladder::launch_grid((p.q_len + A::queries - 1) / A::queries, p.heads, p.batch);
   round_dq<T, d, A><<<dq_grid, A::warps * 32, 0, stream>>>(p, dq_sums);
   ladder::check(cudaGetLastError(), "b2b_pairs: launch");
+}
+
+template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem &p, cudaStream_t stream) {
+  using Large = Arrangement<T, d, d == 128>;
+  using Small = Arrangement<T, d, false>;
+  static_assert(sizeof(typename Small::Shared) <= 99 * 1024);
+  const bool is_large = sizeof(typename Large::Shared) <= ladder::max_block_smem_bytes();
+  is_large ? launch_arrangement<T, d, Large>(p, stream) : launch_arrangement<T, d, Small>(p, stream);
 }
 
 } // namespace

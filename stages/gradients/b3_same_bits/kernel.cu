@@ -1,12 +1,13 @@
 // b3_same_bits: the same bits in every run.
 //
-// Floating-point addition is not associative, and in b2c_large_blocks blocks add their shares of dQ in the
+// Floating-point addition is not associative, and in b2b_pairs blocks add their shares of dQ in the
 // order in which they happen to run. Here key tiles take turns at each tile of dQ: the first one adds first.
 // All blocks go through the queries in the same direction, last ones first. So each block waits at its first
 // step, and after that it is mostly one step behind the block of the keys before it.
 #include <cmath>
 
 #include "ladder/backward_rows.h"
+#include "ladder/device.h"
 #include "ladder/turns.h"
 
 namespace {
@@ -34,14 +35,13 @@ template <typename T, int d, bool kLarge> struct Arrangement {
   // registers beside dV or dK.
   static constexpr int queries = d == 128 && !kLarge ? 32 : 64, part_queries = d == 64 ? 32 : queries;
 
-  union Exchanged {
-    SharedTile<__half, keys, queries> weights; // P^T
-    SharedTile<T, keys, queries> ds;           // dS^T: each part replaces its weights
-  };
   struct Shared {
     SharedTile<T, keys, d> k, v;
     SharedTile<T, queries, d> q[kBuffers], d_o[kBuffers];
-    Exchanged exchanged[kBuffers];
+    union {
+      SharedTile<__half, keys, queries> weights[kBuffers]; // P^T
+      SharedTile<T, keys, queries> ds[kBuffers];           // dS^T: each part replaces its weights
+    };
     SharedVec<float, queries> lse[kBuffers], delta[kBuffers];
   };
 
@@ -148,8 +148,8 @@ template <typename T, int d, typename A> struct KeyGradients {
     const auto k_or_v = part<A::rows, d>(has_dv ? smem.k : smem.v, key);
     const auto q_or_do = part<A::part_queries, d>(has_dv ? smem.q[buffer] : smem.d_o[buffer], query);
     const auto do_or_q = part<A::part_queries, d>(has_dv ? smem.d_o[buffer] : smem.q[buffer], query);
-    auto p_smem = part<A::rows, A::part_queries>(smem.exchanged[buffer].weights, key, query);
-    auto ds_smem = part<A::rows, A::part_queries>(smem.exchanged[buffer].ds, key, query);
+    auto p_smem = part<A::rows, A::part_queries>(smem.weights[buffer], key, query);
+    auto ds_smem = part<A::rows, A::part_queries>(smem.ds[buffer], key, query);
     RegTile<float, A::rows, A::part_queries> x;
     RegTile<T, A::rows, A::part_queries> x_16;
     RegTile<__half, A::rows, A::part_queries> weights;
@@ -208,8 +208,8 @@ template <int d, typename A> struct DqPart {
                       const Turns &turns, int key_tile) const {
     RegTile<float, A::dq_rows, A::dq_cols> dq;
     zero(dq);
-    mma_AtB(dq, part<A::keys, A::dq_rows>(smem.exchanged[buffer].ds, 0, row),
-            part<A::keys, A::dq_cols>(smem.k, 0, col), dq);
+    mma_AtB(dq, part<A::keys, A::dq_rows>(smem.ds[buffer], 0, row), part<A::keys, A::dq_cols>(smem.k, 0, col),
+            dq);
     turns.wait(tile, key_tile);
     atomic_add(sums(dq_sums, tile), dq);
   }
@@ -260,14 +260,8 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
   using Large = Arrangement<T, d, d == 128>;
   using Small = Arrangement<T, d, false>;
   static_assert(sizeof(typename Small::Shared) <= 99 * 1024);
-  int device = 0, most_bytes = 0;
-  ladder::check(cudaGetDevice(&device), "cudaGetDevice");
-  ladder::check(cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-                "cudaDeviceGetAttribute");
-  if (sizeof(typename Large::Shared) <= most_bytes)
-    launch_arrangement<T, d, Large>(p, stream);
-  else
-    launch_arrangement<T, d, Small>(p, stream);
+  const bool is_large = sizeof(typename Large::Shared) <= ladder::max_block_smem_bytes();
+  is_large ? launch_arrangement<T, d, Large>(p, stream) : launch_arrangement<T, d, Small>(p, stream);
 }
 
 } // namespace

@@ -14,7 +14,6 @@ RunStage = Callable[..., Evaluation]
 RUNGS = (
     "b4_wgmma",
     "b4b_tma",
-    "b4c_tma_stores",
     "b4d_roles",
     "b4e_overlap",
     "b4f_halves",

@@ -1,8 +1,8 @@
 // b4d_roles: warp specialisation: a producer warp issues all loads, two consumer warpgroups compute.
 //
-// In b4c_tma_stores a thread that computes also issues the loads, and its warpgroup waits with it for empty
-// buffers. A producer runs ahead on its own, as far as there are free buffers. It needs few registers and
-// gives the others to the consumers.
+// In b4b_tma a thread that computes also issues the loads, and its warpgroup waits with it for empty buffers.
+// A producer runs ahead on its own, as far as there are free buffers. It needs few registers and gives the
+// others to the consumers. These store dK and dV by TMA, in whole rows, from the shared memory of K and V.
 #include <cmath>
 
 #include "ladder/backward_rows.h"

@@ -63,7 +63,7 @@ template <typename T, int d> struct Arrangement {
     unsigned number; // of the work item, for K and V
     Barrier item_full, kv_full, kv_empty, share_rounded, q_full[kBuffers], q_empty[kBuffers],
         d_o_full[kBuffers], d_o_empty[kBuffers];
-    Barrier ds_full[kBuffers], ds_empty[kBuffers]; // a wait for ds_empty always succeeds at once (b5d)
+    Barrier ds_full[kBuffers], ds_empty[kBuffers]; // a wait for ds_empty always succeeds at once (b5e)
     Barrier dq_full[consumers], dq_empty[consumers];
   };
   struct Maps {
@@ -285,7 +285,7 @@ template <typename T, int d, typename A> struct Consumer {
   const AttentionBackwardProblem &p;
   typename A::Shared &smem;
   const ladder::Steps<A::queries> steps;
-  Turn<kBuffers> q_turn, turn; // of Q and of dO: equal, but b5d is slower with one variable (its README)
+  Turn<kBuffers> q_turn, turn; // of Q and of dO: equal, but b5e is slower with one variable (its README)
   Turn<kBuffers> ds_turn;      // of the last dS that was stored, until dQ is complete
   const int group_key = 64 * warpgroup::index(), key = group_key + 16 * warpgroup::warp(); // in the block
   RegTile<float, 16, A::queries> s; // S^T, then dP^T of the same tile

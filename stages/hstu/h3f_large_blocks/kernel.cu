@@ -1,4 +1,4 @@
-// h3f_large_blocks: at d = 128 a block takes the shared memory of an sm_90, as in b2c_large_blocks.
+// h3f_large_blocks: at d = 128 a block takes the shared memory of an sm_90, as in b2b_pairs.
 //
 // Twice the keys per block and twice the queries per step: Q and dO are loaded half as often, and dQ is added
 // half as often.

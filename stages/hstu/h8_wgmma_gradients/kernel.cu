@@ -75,7 +75,7 @@ template <typename T, int d> struct Arrangement {
     Visit visits[2 * kBuffers];
     Barrier kv_full; // the first step's visit is complete with K and V
     Barrier q_full[kBuffers], q_empty[kBuffers], d_o_full[kBuffers], d_o_empty[kBuffers];
-    Barrier ds_full[kBuffers], ds_empty[kBuffers]; // a wait for ds_empty always succeeds at once (b5d)
+    Barrier ds_full[kBuffers], ds_empty[kBuffers]; // a wait for ds_empty always succeeds at once (b5e)
     Barrier dq_full[consumers], dq_empty[consumers];
 
     __device__ Visit &visit(Turn<kBuffers> turn) { return visits[kBuffers * turn.parity + turn.buffer]; }
@@ -290,7 +290,7 @@ template <typename T, int d, typename A, bool kIntervals> struct Consumer {
   RegTile<__half, 16, A::queries> slope;
   RegTile<float, 16, d> dv, dk;
   RegTile<float, 16, A::dq_cols> dq; // dQ^T
-  Turn<kBuffers> q_turn, turn;       // of Q and of dO: equal, but b5d is slower with one variable
+  Turn<kBuffers> q_turn, turn;       // of Q and of dO: equal, but b5e is slower with one variable
   Turn<kBuffers> ds_turn;            // of the last dS that was stored, until dQ is complete
 
   __device__ void run(const typename A::Maps &maps) {

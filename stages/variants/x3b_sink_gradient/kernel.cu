@@ -57,7 +57,7 @@ template <typename T, int d> struct Arrangement {
     SharedFragments<16, dq_cols> dq[consumers][warpgroup::warps]; // dQ^T
     SharedVec<float, queries> lse[kBuffers], delta[kBuffers];
     Barrier kv_full, q_full[kBuffers], q_empty[kBuffers], d_o_full[kBuffers], d_o_empty[kBuffers];
-    Barrier ds_full[kBuffers], ds_empty[kBuffers]; // a wait for ds_empty always succeeds at once (b5d)
+    Barrier ds_full[kBuffers], ds_empty[kBuffers]; // a wait for ds_empty always succeeds at once (b5e)
     Barrier dq_full[consumers], dq_empty[consumers];
   };
   struct Maps {
@@ -187,7 +187,7 @@ template <typename T, int d, typename A> struct Consumer {
   RegTile<float, 16, A::first_queries>::RowVec first_lse;
   RegTile<float, 16, A::last_queries>::RowVec last_lse;
   RegTile<float, 16, A::queries>::RowVec delta;
-  Turn<kBuffers> q_turn, turn; // of Q and of dO: equal, but b5d is slower with one variable
+  Turn<kBuffers> q_turn, turn; // of Q and of dO: equal, but b5e is slower with one variable
   Turn<kBuffers> ds_turn;      // of the last dS that was stored, until dQ is complete
 
   __device__ void run(const typename A::Maps &maps) {

@@ -1,8 +1,9 @@
-// b5e_dim_64: also for d = 64.
+// b5d_80_queries: 80 queries per step.
 //
-// dV and dK take half the registers there, so a tile has 128 queries. dQ^T has 64 rows, as many as one
-// product of wgmma, so the consumers share its columns: 64 queries each. dQ is issued after the exponentials
-// of the first 32 queries.
+// K and V are read once per 80 queries instead of 64.
+//
+// dK is issued before dQ, and both run under the exponentials: dK under those of the first 48 queries, dQ
+// under those of the last 32. So dS^T in 16 bits and dQ^T are never in registers together.
 #include <cmath>
 
 #include "ladder/backward_rows.h"
@@ -30,22 +31,19 @@ constexpr float kUnshift = 1.f / (1 << kShift);
 /// A block's arrangement for elements T and head dimension d.
 template <typename T, int d> struct Arrangement {
   // A producer warpgroup, consumer warpgroups of 64 keys each, and the queries of a tile. Registers per
-  // thread at d = 128:
-  //   dV and dK                                                      128
-  //   under dS:               dP^T, P^T twice, delta         40 + 40 + 20
-  //   under dV and dK:        S^T, P^T, dS^T, lse       40 + 20 + 20 + 12
-  //   under the exponentials: S^T, dQ^T, lse                  40 + 40 + 8
+  // thread:
+  //   dV and dK                        d                             128
+  //   under dS:               dP^T, P^T twice                     40 + 40
+  //   under dV and dK:        S^T, P^T, dS^T                 40 + 20 + 20
+  //   under the exponentials: S^T, dQ^T                           40 + 40
   static constexpr int consumers = 2, warps = 4 * consumers, keys = 64 * consumers;
   static constexpr int threads = 128 * (consumers + 1);
   static constexpr int producer_registers = 24, consumer_registers = 240; // 24 + 2 x 240 = 3 x 168
-  static constexpr int queries = d == 128 ? 80 : 128, first_queries = d == 128 ? 48 : 32,
-                       last_queries = queries - first_queries;
+  static constexpr int queries = 80, first_queries = 48, last_queries = queries - first_queries;
 
-  /// The consumers share a tile of dQ^T: each has 64 of 128 rows, or half of the columns of 64 rows.
-  static constexpr int dq_cols = d == 128 ? queries : queries / 2;
-  using DqSums = GlobalFragments<16, dq_cols, 4>; // per warp
-  __device__ static int dq_row(int consumer) { return d == 128 ? 64 * consumer : 0; }
-  __device__ static int dq_col(int consumer) { return d == 128 ? 0 : dq_cols * consumer; }
+  /// The consumers share a tile of dQ^T: each has 64 of its d rows.
+  static_assert(d == 64 * consumers);
+  using DqSums = GlobalFragments<16, queries, 4>; // per warp
 
   using KTile = SharedTile<T, keys, d>;
   using QTile = SharedTile<T, queries, d>;
@@ -54,10 +52,10 @@ template <typename T, int d> struct Arrangement {
     alignas(1024) KTile k, v;
     alignas(1024) QTile q[kBuffers], d_o[kBuffers];
     alignas(1024) SharedTile<T, queries, keys> ds[kBuffers];
-    SharedFragments<16, dq_cols> dq[consumers][warpgroup::warps]; // dQ^T
+    SharedFragments<16, queries> dq[consumers][warpgroup::warps]; // dQ^T
     SharedVec<float, queries> lse[kBuffers], delta[kBuffers];
     Barrier kv_full, q_full[kBuffers], q_empty[kBuffers], d_o_full[kBuffers], d_o_empty[kBuffers];
-    Barrier ds_full[kBuffers], ds_empty[kBuffers]; // a wait for ds_empty always succeeds at once (b5d)
+    Barrier ds_full[kBuffers], ds_empty[kBuffers]; // a wait for ds_empty always succeeds at once (README)
     Barrier dq_full[consumers], dq_empty[consumers];
   };
   struct Maps {
@@ -168,12 +166,9 @@ template <typename T, int d, typename A> struct Consumer {
   RegTile<float, 16, A::queries> s; // S^T, then dP^T of the same tile
   RegTile<T, 16, A::queries> p_16, p_for_ds, ds_16;
   RegTile<float, 16, d> dv, dk;
-  RegTile<float, 16, A::dq_cols> dq; // dQ^T
-  RegTile<float, 16, A::first_queries>::RowVec first_lse;
-  RegTile<float, 16, A::last_queries>::RowVec last_lse;
-  RegTile<float, 16, A::queries>::RowVec delta;
-  Turn<kBuffers> q_turn, turn; // of Q and of dO: equal, but b5d is slower with one variable (its README)
-  Turn<kBuffers> ds_turn;      // of the last dS that was stored, until dQ is complete
+  RegTile<float, 16, A::queries> dq; // dQ^T
+  Turn<kBuffers> q_turn, turn;       // of Q and of dO: equal, but b5e is slower with one variable (README)
+  Turn<kBuffers> ds_turn;            // of the last dS that was stored, until dQ is complete
 
   __device__ void run(const typename A::Maps &maps) {
     zero(dv);
@@ -225,34 +220,34 @@ template <typename T, int d, typename A> struct Consumer {
       empty.arrive();
   }
 
-  /// S^T = K Q^T, after the load of a part of lse.
+  /// S^T = K Q^T.
   __device__ void issue_s() {
     smem.q_full[q_turn.buffer].wait(q_turn.parity);
-    load(first_lse, smem.lse[q_turn.buffer]);
     warpgroup::mma_ABt(s, rows_of(smem.k), smem.q[q_turn.buffer]);
   }
 
-  /// P^T = exp(scale S^T - lse), for a part of the queries, from `query` on.
-  template <RegisterTile X, RegisterVector V> __device__ void compute_p(X &x, const V &lse, int query) {
+  /// P^T = exp(scale S^T - lse), for a part of the queries of a tile.
+  template <int kQueries> __device__ void compute_p(int tile_query, int first) {
+    auto &x = columns<kQueries>(s, first);
+    typename RegTile<float, 16, kQueries>::RowVec lse;
+    load(lse, smem.lse[q_turn.buffer], first);
     mul(x, x, p.scale * kLog2E);
     sub_col(x, x, lse);
     lower_fill(x, x, p.kv_len - steps.key - key);
     if (p.is_causal)
-      make_causal_t(x, x, steps.key + key, query);
+      make_causal_t(x, x, steps.key + key, tile_query + first);
     exp2(x, x);
   }
 
   /// The first queries of a tile. Returns 0, computed from the exponentials.
   __device__ uint32_t compute_first_p(int tile_query) {
-    auto &x = columns<A::first_queries>(s, 0);
-    compute_p(x, first_lse, tile_query);
-    load(last_lse, smem.lse[q_turn.buffer], A::first_queries);
-    return zero_of(x);
+    compute_p<A::first_queries>(tile_query, 0);
+    return zero_of(columns<A::first_queries>(s, 0));
   }
 
   /// The last queries of the tile.
   __device__ void compute_last_p(int tile_query) {
-    compute_p(columns<A::last_queries>(s, A::first_queries), last_lse, tile_query + A::first_queries);
+    compute_p<A::last_queries>(tile_query, A::first_queries);
     // Here, because ptxas would move the exponentials past later waits:
     smem.d_o_full[turn.buffer].wait(turn.parity);
   }
@@ -263,12 +258,11 @@ template <typename T, int d, typename A> struct Consumer {
     const auto &d_o = smem.d_o[turn.buffer];
     copy(p_16, s);
     copy_apart(p_for_ds, p_16); // dV reads p_16 while dS is computed
-    load(delta, smem.delta[turn.buffer]);
     warpgroup::mma_ABt(s, rows_of(smem.v), d_o);
     warpgroup::mma_AB(dv, p_16, d_o, dv);
     warpgroup::mma_wait<1>(s);
     mul(s, s, kUnshift);
-    sub_col(s, s, delta);
+    sub_col(s, s, smem.delta[turn.buffer]);
     mul(s, s, p_for_ds);
     copy(ds_16, s);
     smem.ds_empty[ds_turn.buffer].wait(ds_turn.parity ^ 1);
@@ -285,9 +279,7 @@ template <typename T, int d, typename A> struct Consumer {
 
   /// dQ^T = K^T dS^T, with the dS of both consumers.
   __device__ void issue_dq() {
-    const int consumer = warpgroup::index();
-    warpgroup::mma_AtBt(dq, part<A::keys, 64>(smem.k, 0, A::dq_row(consumer)),
-                        part<A::dq_cols, A::keys>(smem.ds[ds_turn.buffer], A::dq_col(consumer)));
+    warpgroup::mma_AtBt(dq, part<A::keys, 64>(smem.k, 0, 64 * warpgroup::index()), smem.ds[ds_turn.buffer]);
   }
 
   /// Stores the consumer's part of a step's dQ^T, after TMA has read that of the step before.
@@ -354,14 +346,12 @@ __global__ void __launch_bounds__(A::warps * 32)
   __shared__ alignas(1024) typename A::QTile tile;
   const int64_t head = int64_t(blockIdx.z) * gridDim.y + blockIdx.y;
   const int warp = group<A::warps>::warp();
-  RegTile<float, 16, A::dq_cols> dq;
-  RegTile<T, 16, A::dq_cols> out;
+  RegTile<float, 16, A::queries> dq;
+  RegTile<T, 16, A::queries> out;
   load(dq, dq_sums_of<A>(dq_sums, head * gridDim.x + blockIdx.x, warp));
   mul(dq, dq, scale);
   copy(out, dq);
-  const int consumer = warp / warpgroup::warps;
-  auto columns =
-      part<A::dq_cols, 16>(tile, A::dq_col(consumer), A::dq_row(consumer) + 16 * (warp % warpgroup::warps));
+  auto columns = part<A::queries, 16>(tile, 0, 16 * warp);
   store(columns, transposed(out));
   fence_async_proxy();
   __syncthreads();
@@ -378,15 +368,15 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
   RowStatistics statistics(p, kShift);
   statistics.padded_len = tiles * A::queries;
   const size_t rows = statistics.count(p);
-  const ladder::Workspace<float> workspace((2 + d) * rows, stream, "b5e_dim_64: workspace");
+  const ladder::Workspace<float> workspace((2 + d) * rows, stream, "b5d_80_queries: workspace");
   float *dq_sums = workspace.data() + 2 * rows;
   ladder::compute_row_statistics<T, d>(p, statistics, workspace.data(), stream);
-  ladder::check(cudaMemsetAsync(dq_sums, 0, rows * d * sizeof(float), stream), "b5e_dim_64: workspace");
+  ladder::check(cudaMemsetAsync(dq_sums, 0, rows * d * sizeof(float), stream), "b5d_80_queries: workspace");
 
   constexpr auto kernel = differentiate<T, d, A>;
   constexpr int smem_bytes = sizeof(typename A::Shared);
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
-                "b5e_dim_64: shared memory");
+                "b5d_80_queries: shared memory");
   const typename A::Maps maps{
       .q = tma::tensor_map<typename A::QTile>(p.q, p.q_strides, p.q_len, p.heads, p.batch),
       .d_o = tma::tensor_map<typename A::QTile>(p.d_o, p.d_o_strides, p.q_len, p.heads, p.batch),
@@ -396,11 +386,11 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
       .dv = tma::tensor_map<typename A::KTile>(p.dv, p.kv_len, p.batch * p.kv_heads),
   };
   kernel<<<ladder::key_grid(p, A::keys), A::threads, smem_bytes, stream>>>(maps, p, statistics, dq_sums);
-  ladder::check(cudaGetLastError(), "b5e_dim_64: launch");
+  ladder::check(cudaGetLastError(), "b5d_80_queries: launch");
   const dim3 dq_grid = ladder::launch_grid(tiles, p.heads, p.batch);
   round_dq<T, d, A><<<dq_grid, A::warps * 32, 0, stream>>>(
       tma::tensor_map<typename A::QTile>(p.dq, p.q_len, p.batch * p.heads), p.scale, dq_sums);
-  ladder::check(cudaGetLastError(), "b5e_dim_64: launch");
+  ladder::check(cudaGetLastError(), "b5d_80_queries: launch");
 }
 
 } // namespace
@@ -408,6 +398,6 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
 void ladder::launch(const AttentionBackwardProblem &p, cudaStream_t stream) {
   require_alignment(p, 16);
   dispatch_16_bit(p, [&](auto element) {
-    dispatch_head_dim<64, 128>(p, [&](auto d) { launch_head_dim<decltype(element), d>(p, stream); });
+    dispatch_head_dim<128>(p, [&](auto d) { launch_head_dim<decltype(element), d>(p, stream); });
   });
 }

@@ -1,4 +1,6 @@
-"""b5d's claims: lse and delta are loaded before products are issued, and no count changes."""
+"""b5e's claims: lse and delta are loaded before products are issued, and no count changes at d = 128;
+d = 64 has 128 queries per step.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from ladder.run.evaluation import Evaluation
 
 RunStage = Callable[..., Evaluation]
 
+NAME, BEFORE = "b5e_loads_ahead", "b5d_80_queries"
 PROBLEM = BackwardProblem(1, 2, 320, 200, 128)
 COUNTS = (
     "wgmma_instructions",
@@ -40,19 +43,37 @@ def loads_after_a_product(result: Evaluation) -> int:
 
 
 def test_loads_stand_before_products(run_stage: RunStage) -> None:
-    """A load has two values. b5c loads lse of 48 queries there, 6, and delta of 80, 10 in the loop and 10
-    behind it. b5d loads lse of the 48 queries of the next step, before S, and of the other 32 of this one.
+    """A load has two values. b5d loads lse of 48 queries there, 6, and delta of 80, 10 in the loop and 10
+    behind it. b5e loads lse of the 48 queries of the next step, before S, and of the other 32 of this one.
     """
-    before, now = (run_stage(stage, PROBLEM) for stage in ("b5c_80_queries", "b5d_loads_ahead"))
+    before, now = (run_stage(stage, PROBLEM) for stage in (BEFORE, NAME))
     assert (loads_after_a_product(before), loads_after_a_product(now)) == (26, 10)
 
 
 def test_the_same_counts(run_stage: RunStage) -> None:
-    before, now = (run_stage(stage, PROBLEM).row for stage in ("b5c_80_queries", "b5d_loads_ahead"))
+    before, now = (run_stage(stage, PROBLEM).row for stage in (BEFORE, NAME))
     assert {name: now[name] for name in COUNTS} == {name: before[name] for name in COUNTS}
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_lse_of_both_parts(run_stage: RunStage, steps: int) -> None:
     """The parts are 48 and 32 queries of a tile."""
-    run_stage("b5d_loads_ahead", BackwardProblem(1, 1, 80 * steps - 31, 70, 128, inputs="large"))
+    run_stage(NAME, BackwardProblem(1, 1, 80 * steps - 31, 70, 128, inputs="large"))
+
+
+def test_wavefronts_of_operands_per_step_at_64(run_stage: RunStage) -> None:
+    queries, tiles = 384, 2 * -(-200 // 128)  # heads times tiles of keys
+    now = run_stage(NAME, BackwardProblem(1, 2, queries, 200, 64)).row
+    assert now["wavefronts_gmma"] == tiles * queries // 128 * 1792
+    assert (now["conflicts"], now["conflicts_gmma"]) == (0, 0)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_steps_of_all_turns_at_64(run_stage: RunStage, steps: int) -> None:
+    """The last tile has 127 queries, and the last block 1 key."""
+    run_stage(NAME, BackwardProblem(1, 1, 128 * steps - 1, 129, 64, dtype="bf16", is_causal=True))
+
+
+def test_all_parts_of_a_tile_at_64(run_stage: RunStage) -> None:
+    """The exponentials of 32 and 96 queries, and the columns of dQ^T of both consumers."""
+    run_stage(NAME, BackwardProblem(1, 1, 100, 70, 64, inputs="large"))

@@ -1,7 +1,11 @@
-// b5d_loads_ahead: lse and delta are loaded before S and dP, from which they are subtracted, are issued.
+// b5e_loads_ahead: lse and delta are loaded before S and dP, from which they are subtracted, are issued.
 //
 // If they were loaded after the wait for the product, the warp would compute nothing until the loads end. Now
 // the loads run under the product.
+//
+// The rung also computes d = 64. There dV and dK take half the registers, so a tile has 128 queries. dQ^T has
+// 64 rows, as many as one product of wgmma, so the consumers share its columns: 64 queries each. dQ is issued
+// after the exponentials of the first 32 queries.
 #include <cmath>
 
 #include "ladder/backward_rows.h"
@@ -29,19 +33,22 @@ constexpr float kUnshift = 1.f / (1 << kShift);
 /// A block's arrangement for elements T and head dimension d.
 template <typename T, int d> struct Arrangement {
   // A producer warpgroup, consumer warpgroups of 64 keys each, and the queries of a tile. Registers per
-  // thread:
-  //   dV and dK                        d                             128
+  // thread at d = 128:
+  //   dV and dK                                                      128
   //   under dS:               dP^T, P^T twice, delta         40 + 40 + 20
   //   under dV and dK:        S^T, P^T, dS^T, lse       40 + 20 + 20 + 12
   //   under the exponentials: S^T, dQ^T, lse                  40 + 40 + 8
   static constexpr int consumers = 2, warps = 4 * consumers, keys = 64 * consumers;
   static constexpr int threads = 128 * (consumers + 1);
   static constexpr int producer_registers = 24, consumer_registers = 240; // 24 + 2 x 240 = 3 x 168
-  static constexpr int queries = 80, first_queries = 48, last_queries = queries - first_queries;
+  static constexpr int queries = d == 128 ? 80 : 128, first_queries = d == 128 ? 48 : 32,
+                       last_queries = queries - first_queries;
 
-  /// The consumers share a tile of dQ^T: each has 64 of its d rows.
-  static_assert(d == 64 * consumers);
-  using DqSums = GlobalFragments<16, queries, 4>; // per warp
+  /// The consumers share a tile of dQ^T: each has 64 of 128 rows, or half of the columns of 64 rows.
+  static constexpr int dq_cols = d == 128 ? queries : queries / 2;
+  using DqSums = GlobalFragments<16, dq_cols, 4>; // per warp
+  __device__ static int dq_row(int consumer) { return d == 128 ? 64 * consumer : 0; }
+  __device__ static int dq_col(int consumer) { return d == 128 ? 0 : dq_cols * consumer; }
 
   using KTile = SharedTile<T, keys, d>;
   using QTile = SharedTile<T, queries, d>;
@@ -50,7 +57,7 @@ template <typename T, int d> struct Arrangement {
     alignas(1024) KTile k, v;
     alignas(1024) QTile q[kBuffers], d_o[kBuffers];
     alignas(1024) SharedTile<T, queries, keys> ds[kBuffers];
-    SharedFragments<16, queries> dq[consumers][warpgroup::warps]; // dQ^T
+    SharedFragments<16, dq_cols> dq[consumers][warpgroup::warps]; // dQ^T
     SharedVec<float, queries> lse[kBuffers], delta[kBuffers];
     Barrier kv_full, q_full[kBuffers], q_empty[kBuffers], d_o_full[kBuffers], d_o_empty[kBuffers];
     Barrier ds_full[kBuffers], ds_empty[kBuffers]; // a wait for ds_empty always succeeds at once (README)
@@ -164,11 +171,11 @@ template <typename T, int d, typename A> struct Consumer {
   RegTile<float, 16, A::queries> s; // S^T, then dP^T of the same tile
   RegTile<T, 16, A::queries> p_16, p_for_ds, ds_16;
   RegTile<float, 16, d> dv, dk;
-  RegTile<float, 16, A::queries> dq; // dQ^T
+  RegTile<float, 16, A::dq_cols> dq; // dQ^T
   RegTile<float, 16, A::first_queries>::RowVec first_lse;
   RegTile<float, 16, A::last_queries>::RowVec last_lse;
   RegTile<float, 16, A::queries>::RowVec delta;
-  Turn<kBuffers> q_turn, turn; // of Q and of dO: equal, but b5d is slower with one variable (README)
+  Turn<kBuffers> q_turn, turn; // of Q and of dO: equal, but b5e is slower with one variable (README)
   Turn<kBuffers> ds_turn;      // of the last dS that was stored, until dQ is complete
 
   __device__ void run(const typename A::Maps &maps) {
@@ -281,7 +288,9 @@ template <typename T, int d, typename A> struct Consumer {
 
   /// dQ^T = K^T dS^T, with the dS of both consumers.
   __device__ void issue_dq() {
-    warpgroup::mma_AtBt(dq, part<A::keys, 64>(smem.k, 0, 64 * warpgroup::index()), smem.ds[ds_turn.buffer]);
+    const int consumer = warpgroup::index();
+    warpgroup::mma_AtBt(dq, part<A::keys, 64>(smem.k, 0, A::dq_row(consumer)),
+                        part<A::dq_cols, A::keys>(smem.ds[ds_turn.buffer], A::dq_col(consumer)));
   }
 
   /// Stores the consumer's part of a step's dQ^T, after TMA has read that of the step before.
@@ -348,12 +357,14 @@ __global__ void __launch_bounds__(A::warps * 32)
   __shared__ alignas(1024) typename A::QTile tile;
   const int64_t head = int64_t(blockIdx.z) * gridDim.y + blockIdx.y;
   const int warp = group<A::warps>::warp();
-  RegTile<float, 16, A::queries> dq;
-  RegTile<T, 16, A::queries> out;
+  RegTile<float, 16, A::dq_cols> dq;
+  RegTile<T, 16, A::dq_cols> out;
   load(dq, dq_sums_of<A>(dq_sums, head * gridDim.x + blockIdx.x, warp));
   mul(dq, dq, scale);
   copy(out, dq);
-  auto columns = part<A::queries, 16>(tile, 0, 16 * warp);
+  const int consumer = warp / warpgroup::warps;
+  auto columns =
+      part<A::dq_cols, 16>(tile, A::dq_col(consumer), A::dq_row(consumer) + 16 * (warp % warpgroup::warps));
   store(columns, transposed(out));
   fence_async_proxy();
   __syncthreads();
@@ -370,15 +381,15 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
   RowStatistics statistics(p, kShift);
   statistics.padded_len = tiles * A::queries;
   const size_t rows = statistics.count(p);
-  const ladder::Workspace<float> workspace((2 + d) * rows, stream, "b5d_loads_ahead: workspace");
+  const ladder::Workspace<float> workspace((2 + d) * rows, stream, "b5e_loads_ahead: workspace");
   float *dq_sums = workspace.data() + 2 * rows;
   ladder::compute_row_statistics<T, d>(p, statistics, workspace.data(), stream);
-  ladder::check(cudaMemsetAsync(dq_sums, 0, rows * d * sizeof(float), stream), "b5d_loads_ahead: workspace");
+  ladder::check(cudaMemsetAsync(dq_sums, 0, rows * d * sizeof(float), stream), "b5e_loads_ahead: workspace");
 
   constexpr auto kernel = differentiate<T, d, A>;
   constexpr int smem_bytes = sizeof(typename A::Shared);
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
-                "b5d_loads_ahead: shared memory");
+                "b5e_loads_ahead: shared memory");
   const typename A::Maps maps{
       .q = tma::tensor_map<typename A::QTile>(p.q, p.q_strides, p.q_len, p.heads, p.batch),
       .d_o = tma::tensor_map<typename A::QTile>(p.d_o, p.d_o_strides, p.q_len, p.heads, p.batch),
@@ -388,11 +399,11 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
       .dv = tma::tensor_map<typename A::KTile>(p.dv, p.kv_len, p.batch * p.kv_heads),
   };
   kernel<<<ladder::key_grid(p, A::keys), A::threads, smem_bytes, stream>>>(maps, p, statistics, dq_sums);
-  ladder::check(cudaGetLastError(), "b5d_loads_ahead: launch");
+  ladder::check(cudaGetLastError(), "b5e_loads_ahead: launch");
   const dim3 dq_grid = ladder::launch_grid(tiles, p.heads, p.batch);
   round_dq<T, d, A><<<dq_grid, A::warps * 32, 0, stream>>>(
       tma::tensor_map<typename A::QTile>(p.dq, p.q_len, p.batch * p.heads), p.scale, dq_sums);
-  ladder::check(cudaGetLastError(), "b5d_loads_ahead: launch");
+  ladder::check(cudaGetLastError(), "b5e_loads_ahead: launch");
 }
 
 } // namespace
@@ -400,6 +411,6 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
 void ladder::launch(const AttentionBackwardProblem &p, cudaStream_t stream) {
   require_alignment(p, 16);
   dispatch_16_bit(p, [&](auto element) {
-    dispatch_head_dim<128>(p, [&](auto d) { launch_head_dim<decltype(element), d>(p, stream); });
+    dispatch_head_dim<64, 128>(p, [&](auto d) { launch_head_dim<decltype(element), d>(p, stream); });
   });
 }

@@ -1,10 +1,8 @@
-// b5c_80_queries: 80 queries per step, and dQ transposed.
+// b5c_transposed_dq: dQ^T = K^T dS^T instead of dQ = dS K.
 //
-// K and V are read once per 80 queries instead of 64. A consumer computes 64 of the d = 128 rows of
-// dQ^T = K^T dS^T, because 80 is no multiple of wgmma's 64 rows. dS lies in shared memory as queries x keys.
-//
-// dK is issued before dQ, and both run under the exponentials: dK under those of the first 48 queries, dQ
-// under those of the last 32. So dS^T in 16 bits and dQ^T are never in registers together.
+// A product of wgmma has 64 rows. As rows of dQ, queries come in multiples of 64; as columns of dQ^T they may
+// be any multiple of 8. So a consumer computes 64 of the d = 128 rows of dQ^T. dS lies in shared memory as
+// queries x keys. The kernel that rounds dQ transposes it again.
 #include <cmath>
 
 #include "ladder/backward_rows.h"
@@ -22,7 +20,7 @@ using ladder::RowStatistics;
 using namespace tiles;
 
 constexpr float kLog2E = 1.4426950408889634f;
-constexpr int kBuffers = 2; // of Q, dO and dS
+constexpr int kBuffers = 2, kQBuffers = 3;
 
 /// The weights are 2^kShift * P, so that they are normal numbers in fp16 down to 2^-26. dP and delta are
 /// scaled by the inverse.
@@ -31,16 +29,12 @@ constexpr float kUnshift = 1.f / (1 << kShift);
 
 /// A block's arrangement for elements T and head dimension d.
 template <typename T, int d> struct Arrangement {
-  // A producer warpgroup, consumer warpgroups of 64 keys each, and the queries of a tile. Registers per
-  // thread:
-  //   dV and dK                        d                             128
-  //   under dS:               dP^T, P^T twice                     40 + 40
-  //   under dV and dK:        S^T, P^T, dS^T                 40 + 20 + 20
-  //   under the exponentials: S^T, dQ^T                           40 + 40
+  // A producer warpgroup, consumer warpgroups of 64 keys each, and the queries of a tile. Per thread, dV and
+  // dK take d registers, S^T and then dP^T `queries` / 2 registers.
   static constexpr int consumers = 2, warps = 4 * consumers, keys = 64 * consumers;
   static constexpr int threads = 128 * (consumers + 1);
   static constexpr int producer_registers = 24, consumer_registers = 240; // 24 + 2 x 240 = 3 x 168
-  static constexpr int queries = 80, first_queries = 48, last_queries = queries - first_queries;
+  static constexpr int queries = 64;
 
   /// The consumers share a tile of dQ^T: each has 64 of its d rows.
   static_assert(d == 64 * consumers);
@@ -48,15 +42,14 @@ template <typename T, int d> struct Arrangement {
 
   using KTile = SharedTile<T, keys, d>;
   using QTile = SharedTile<T, queries, d>;
-  /// The tiles take 224 of 227 KB, so all barriers follow them. A Ring's would be padded to 1 KB.
   struct Shared {
-    alignas(1024) KTile k, v;
-    alignas(1024) QTile q[kBuffers], d_o[kBuffers];
+    Ring<KTile, 1> k, v;
+    Ring<QTile, kQBuffers> q;
+    Ring<QTile, kBuffers> d_o;
     alignas(1024) SharedTile<T, queries, keys> ds[kBuffers];
+    SharedVec<float, queries> lse[kQBuffers], delta[kBuffers];
+    Barrier ds_full[kBuffers];
     SharedFragments<16, queries> dq[consumers][warpgroup::warps]; // dQ^T
-    SharedVec<float, queries> lse[kBuffers], delta[kBuffers];
-    Barrier kv_full, q_full[kBuffers], q_empty[kBuffers], d_o_full[kBuffers], d_o_empty[kBuffers];
-    Barrier ds_full[kBuffers], ds_empty[kBuffers]; // a wait for ds_empty always succeeds at once (README)
     Barrier dq_full[consumers], dq_empty[consumers];
   };
   struct Maps {
@@ -83,19 +76,16 @@ __global__ void __launch_bounds__(A::threads, 1)
   extern __shared__ __align__(1024) unsigned char bytes[];
   auto &smem = *reinterpret_cast<typename A::Shared *>(bytes);
   if (threadIdx.x == 0) {
-    const auto init = [](auto &barriers, int arrivals) {
-      for (Barrier &barrier : barriers)
-        barrier.init(arrivals);
-    };
-    smem.kv_full.init(1);
-    init(smem.q_full, 1);
-    init(smem.d_o_full, 1);
-    init(smem.q_empty, A::warps);
-    init(smem.d_o_empty, A::warps);
-    init(smem.ds_full, A::warps);
-    init(smem.ds_empty, A::warps);
-    init(smem.dq_full, warpgroup::warps);
-    init(smem.dq_empty, 1);
+    smem.k.init(1);
+    smem.v.init(1);
+    smem.q.init(A::warps);
+    smem.d_o.init(A::warps);
+    for (Barrier &full : smem.ds_full)
+      full.init(A::warps);
+    for (int consumer = 0; consumer < A::consumers; consumer++) {
+      smem.dq_full[consumer].init(warpgroup::warps);
+      smem.dq_empty[consumer].init(1);
+    }
     fence_barrier_init();
   }
   __syncthreads();
@@ -113,47 +103,26 @@ __global__ void __launch_bounds__(A::threads, 1)
   }
 }
 
-/// Issues the loads of a tile and of its vector.
-template <typename Tile, int kLength>
-__device__ inline void load_async(Tile &tile, const tma::TensorMap<Tile> &map, int row, int head,
-                                  SharedVec<float, kLength> &vec, const GlobalVec<const float> &values,
-                                  Barrier &full) {
-  full.arrive_and_expect(sizeof(tile) + sizeof(vec));
-  tma::load_async(vec, values, row, full);
-  tma::load_async(tile, map, row, head, full);
-}
-
 /// The producer, a single thread.
 template <typename A>
 __device__ void produce(typename A::Shared &smem, const typename A::Maps &maps,
                         const RowStatistics &statistics, const ladder::Steps<A::queries> &steps) {
-  smem.kv_full.arrive_and_expect(2 * sizeof(smem.k));
-  tma::load_async(smem.k, maps.k, steps.key, steps.kv_head, smem.kv_full);
-  tma::load_async(smem.v, maps.v, steps.key, steps.kv_head, smem.kv_full);
+  smem.k.load_async({}, maps.k, steps.key, steps.kv_head);
+  smem.v.load_async({}, maps.v, steps.key, steps.kv_head);
   QueryTile tile = steps.first();
-  Turn<kBuffers> loading_q, loading;
+  Turn<kQBuffers> loading_q;
+  Turn<kBuffers> loading;
   for (int step = 0; step < steps.count(); step++, tile = steps.after(tile)) {
     const int head = tile.head, query = steps.query(tile);
-    smem.q_empty[loading_q.buffer].wait(loading_q.parity ^ 1);
-    load_async(smem.q[loading_q.buffer], maps.q, query, head, smem.lse[loading_q.buffer],
-               statistics.lse_of(head), smem.q_full[loading_q.buffer]);
-    smem.d_o_empty[loading.buffer].wait(loading.parity ^ 1);
-    load_async(smem.d_o[loading.buffer], maps.d_o, query, head, smem.delta[loading.buffer],
-               statistics.delta_of(head), smem.d_o_full[loading.buffer]);
+    smem.q.wait_empty(loading_q);
+    smem.q.load_async(loading_q, smem.lse[loading_q.buffer], statistics.lse_of(head), query);
+    smem.q.load_async(loading_q, maps.q, query, head);
+    smem.d_o.wait_empty(loading);
+    smem.d_o.load_async(loading, smem.delta[loading.buffer], statistics.delta_of(head), query);
+    smem.d_o.load_async(loading, maps.d_o, query, head);
     loading_q.advance();
     loading.advance();
   }
-}
-
-/// 0, computed from the signs of a tile's exponentials. The sign of a NaN is 0, too: ex2 returns 0x7fffffff.
-template <RegisterTile S> __device__ inline uint32_t zero_of(const S &src) {
-  uint32_t bits = 0;
-#pragma unroll
-  for (const auto &block : src.pairs[0])
-#pragma unroll
-    for (const float2 &pair : block)
-      bits |= __float_as_uint(pair.x) | __float_as_uint(pair.y);
-  return bits >> 31; // the sign
 }
 
 /// A consumer: a warpgroup with 64 keys, and their gradients. S and dP are transposed (keys x queries), so
@@ -168,19 +137,19 @@ template <typename T, int d, typename A> struct Consumer {
   RegTile<T, 16, A::queries> p_16, p_for_ds, ds_16;
   RegTile<float, 16, d> dv, dk;
   RegTile<float, 16, A::queries> dq; // dQ^T
-  Turn<kBuffers> q_turn, turn;       // of Q and of dO: equal, but b5d is slower with one variable (README)
-  Turn<kBuffers> ds_turn;            // of the last dS that was stored, until dQ is complete
+  Turn<kQBuffers> q_turn;
+  Turn<kBuffers> turn; // of dO and dS
 
   __device__ void run(const typename A::Maps &maps) {
     zero(dv);
     zero(dk);
-    smem.kv_full.wait(0);
+    smem.k.wait_full({});
+    smem.v.wait_full({});
     if (steps.count() > 0) {
       QueryTile tile = steps.first();
-      issue_s();
+      warpgroup::mma_ABt(s, rows_of(smem.k), smem.q.wait_full(q_turn));
       warpgroup::mma_wait(s);
-      compute_first_p(steps.query(tile));
-      compute_last_p(steps.query(tile));
+      compute_p(steps.query(tile));
       for (int step = 1; step < steps.count(); step++) {
         compute_ds();
         const auto last_q_turn = q_turn;
@@ -188,75 +157,46 @@ template <typename T, int d, typename A> struct Consumer {
         tile = steps.after(tile);
         q_turn.advance();
         turn.advance();
-        // S^T of this step first: dK and dQ of the previous step run under its exponentials.
-        issue_s();
-        issue_dk(last_q_turn);
-        warpgroup::mma_wait<2>(dv);
-        release(smem.d_o_empty[last_turn.buffer]);
-        warpgroup::mma_wait<1>(s);
-        // The wait depends on the exponentials, because ptxas would move them past it.
-        smem.ds_full[ds_turn.buffer].wait(ds_turn.parity ^ compute_first_p(steps.query(tile)));
-        warpgroup::mma_wait(dk);
-        release(smem.q_empty[last_q_turn.buffer]);
-        issue_dq();
-        compute_last_p(steps.query(tile));
+        // S^T of this step first: dQ and dK of the previous step run under its exponentials.
+        warpgroup::mma_ABt(s, rows_of(smem.k), smem.q.wait_full(q_turn));
+        warpgroup::mma_wait<1>(dv);
+        smem.d_o.release(last_turn);
+        issue_dq_and_dk(last_turn, last_q_turn);
+        warpgroup::mma_wait<2>(s);
+        compute_p(steps.query(tile));
         store_dq(step - 1);
+        warpgroup::mma_wait(dk);
+        smem.q.release(last_q_turn);
       }
       compute_ds();
-      issue_dk(q_turn);
-      smem.ds_full[ds_turn.buffer].wait(ds_turn.parity);
-      warpgroup::mma_wait(dv, dk);
-      issue_dq();
+      warpgroup::mma_wait(dv);
+      issue_dq_and_dk(turn, q_turn);
       store_dq(steps.count() - 1);
+      warpgroup::mma_wait(dk);
     }
     write(maps);
   }
 
   /// The consumer's rows of K or V.
-  __device__ auto rows_of(typename A::KTile &tile) const { return part<64, d>(tile, group_key); }
-
-  /// Called by a whole warp after its products of the buffer's tile are complete.
-  __device__ static void release(Barrier &empty) {
-    if (lane_id() == 0)
-      empty.arrive();
+  __device__ auto rows_of(Ring<typename A::KTile, 1> &ring) const {
+    return part<64, d>(ring.tiles[0][0], group_key);
   }
 
-  /// S^T = K Q^T.
-  __device__ void issue_s() {
-    smem.q_full[q_turn.buffer].wait(q_turn.parity);
-    warpgroup::mma_ABt(s, rows_of(smem.k), smem.q[q_turn.buffer]);
-  }
-
-  /// P^T = exp(scale S^T - lse), for a part of the queries of a tile.
-  template <int kQueries> __device__ void compute_p(int tile_query, int first) {
-    auto &x = columns<kQueries>(s, first);
-    typename RegTile<float, 16, kQueries>::RowVec lse;
-    load(lse, smem.lse[q_turn.buffer], first);
-    mul(x, x, p.scale * kLog2E);
-    sub_col(x, x, lse);
-    lower_fill(x, x, p.kv_len - steps.key - key);
+  /// P^T = exp(scale S^T - lse), for the queries from `tile_query` on of a head.
+  __device__ void compute_p(int tile_query) {
+    mul(s, s, p.scale * kLog2E);
+    sub_col(s, s, smem.lse[q_turn.buffer]);
+    lower_fill(s, s, p.kv_len - steps.key - key);
     if (p.is_causal)
-      make_causal_t(x, x, steps.key + key, tile_query + first);
-    exp2(x, x);
-  }
-
-  /// The first queries of a tile. Returns 0, computed from the exponentials.
-  __device__ uint32_t compute_first_p(int tile_query) {
-    compute_p<A::first_queries>(tile_query, 0);
-    return zero_of(columns<A::first_queries>(s, 0));
-  }
-
-  /// The last queries of the tile.
-  __device__ void compute_last_p(int tile_query) {
-    compute_p<A::last_queries>(tile_query, A::first_queries);
-    // Here, because ptxas would move the exponentials past later waits:
-    smem.d_o_full[turn.buffer].wait(turn.parity);
+      make_causal_t(s, s, steps.key + key, tile_query);
+    exp2(s, s);
+    smem.d_o.wait_full(turn); // here, so that ptxas does not move the exponentials past later waits
   }
 
   /// dP^T = V dO^T and dV += P^T dO. While dV is in flight: dS^T = P^T (dP^T - delta), in registers, and in
   /// shared memory for both consumers.
   __device__ void compute_ds() {
-    const auto &d_o = smem.d_o[turn.buffer];
+    const auto &d_o = smem.d_o.tiles[turn.buffer][0];
     copy(p_16, s);
     copy_apart(p_for_ds, p_16); // dV reads p_16 while dS is computed
     warpgroup::mma_ABt(s, rows_of(smem.v), d_o);
@@ -266,30 +206,27 @@ template <typename T, int d, typename A> struct Consumer {
     sub_col(s, s, smem.delta[turn.buffer]);
     mul(s, s, p_for_ds);
     copy(ds_16, s);
-    smem.ds_empty[ds_turn.buffer].wait(ds_turn.parity ^ 1);
-    auto ds = part<A::queries, 16>(smem.ds[ds_turn.buffer], 0, key);
+    auto ds = part<A::queries, 16>(smem.ds[turn.buffer], 0, key);
     store(ds, transposed(ds_16));
     fence_async_proxy(); // makes the stores of dS visible to wgmma
     __syncwarp();
     if (lane_id() == 0)
-      smem.ds_full[ds_turn.buffer].arrive();
+      smem.ds_full[turn.buffer].arrive();
   }
 
-  /// dK += dS^T Q.
-  __device__ void issue_dk(Turn<kBuffers> q_turn) { warpgroup::mma_AB(dk, ds_16, smem.q[q_turn.buffer], dk); }
-
-  /// dQ^T = K^T dS^T, with the dS of both consumers.
-  __device__ void issue_dq() {
-    warpgroup::mma_AtBt(dq, part<A::keys, 64>(smem.k, 0, 64 * warpgroup::index()), smem.ds[ds_turn.buffer]);
+  /// dQ^T = K^T dS^T, with the dS of both consumers, and dK += dS^T Q.
+  __device__ void issue_dq_and_dk(Turn<kBuffers> turn, Turn<kQBuffers> q_turn) {
+    smem.ds_full[turn.buffer].wait(turn.parity);
+    warpgroup::mma_AtBt(dq, part<A::keys, 64>(smem.k.tiles[0][0], 0, 64 * warpgroup::index()),
+                        smem.ds[turn.buffer]);
+    warpgroup::mma_AB(dk, ds_16, smem.q.tiles[q_turn.buffer][0], dk);
   }
 
   /// Stores the consumer's part of a step's dQ^T, after TMA has read that of the step before.
   __device__ void store_dq(int step) {
     const int consumer = warpgroup::index();
     smem.dq_empty[consumer].wait(step % 2 ^ 1);
-    warpgroup::mma_wait(dq);
-    release(smem.ds_empty[ds_turn.buffer]);
-    ds_turn.advance();
+    warpgroup::mma_wait<1>(dq); // dK is in flight
     store(smem.dq[consumer][warpgroup::warp()], dq);
     fence_async_proxy(); // makes the stores of dQ^T visible to TMA
     __syncwarp();
@@ -299,7 +236,7 @@ template <typename T, int d, typename A> struct Consumer {
 
   /// dK and dV are stored through the shared memory of K and V, once both consumers are done with these.
   __device__ void write(const typename A::Maps &maps) {
-    auto &dk_smem = smem.k, &dv_smem = smem.v;
+    auto &dk_smem = smem.k.tiles[0][0], &dv_smem = smem.v.tiles[0][0];
     RegTile<T, 16, d> out;
     consumers::sync(1);
     mul(dk, dk, p.scale);
@@ -367,17 +304,17 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
   using A = Arrangement<T, d>;
   const int tiles = (p.q_len + A::queries - 1) / A::queries;
   RowStatistics statistics(p, kShift);
-  statistics.padded_len = tiles * A::queries;
   const size_t rows = statistics.count(p);
-  const ladder::Workspace<float> workspace((2 + d) * rows, stream, "b5c_80_queries: workspace");
+  const ladder::Workspace<float> workspace((2 + d) * rows, stream, "b5c_transposed_dq: workspace");
   float *dq_sums = workspace.data() + 2 * rows;
   ladder::compute_row_statistics<T, d>(p, statistics, workspace.data(), stream);
-  ladder::check(cudaMemsetAsync(dq_sums, 0, rows * d * sizeof(float), stream), "b5c_80_queries: workspace");
+  ladder::check(cudaMemsetAsync(dq_sums, 0, rows * d * sizeof(float), stream),
+                "b5c_transposed_dq: workspace");
 
   constexpr auto kernel = differentiate<T, d, A>;
   constexpr int smem_bytes = sizeof(typename A::Shared);
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
-                "b5c_80_queries: shared memory");
+                "b5c_transposed_dq: shared memory");
   const typename A::Maps maps{
       .q = tma::tensor_map<typename A::QTile>(p.q, p.q_strides, p.q_len, p.heads, p.batch),
       .d_o = tma::tensor_map<typename A::QTile>(p.d_o, p.d_o_strides, p.q_len, p.heads, p.batch),
@@ -387,11 +324,11 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
       .dv = tma::tensor_map<typename A::KTile>(p.dv, p.kv_len, p.batch * p.kv_heads),
   };
   kernel<<<ladder::key_grid(p, A::keys), A::threads, smem_bytes, stream>>>(maps, p, statistics, dq_sums);
-  ladder::check(cudaGetLastError(), "b5c_80_queries: launch");
+  ladder::check(cudaGetLastError(), "b5c_transposed_dq: launch");
   const dim3 dq_grid = ladder::launch_grid(tiles, p.heads, p.batch);
   round_dq<T, d, A><<<dq_grid, A::warps * 32, 0, stream>>>(
       tma::tensor_map<typename A::QTile>(p.dq, p.q_len, p.batch * p.heads), p.scale, dq_sums);
-  ladder::check(cudaGetLastError(), "b5c_80_queries: launch");
+  ladder::check(cudaGetLastError(), "b5c_transposed_dq: launch");
 }
 
 } // namespace
