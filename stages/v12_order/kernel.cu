@@ -279,21 +279,13 @@ __device__ inline bool softmax(S &s, RowState<Vec> &rows, const AttentionProblem
   return changed;
 }
 
-unsigned multiprocessors() {
-  int device = 0, count = 0;
-  ladder::check(cudaGetDevice(&device), "cudaGetDevice");
-  ladder::check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
-                "cudaDeviceGetAttribute");
-  return count;
-}
-
 template <typename T, int d> void launch_head_dim(const AttentionProblem &p, cudaStream_t stream) {
   using A = Arrangement<T, d>;
   constexpr int smem_bytes = sizeof(typename A::Shared);
   constexpr auto kernel = attend<T, d, A>;
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "v12_order: shared memory");
-  const unsigned blocks = min(multiprocessors(), WorkItem<A>::count(p));
+  const unsigned blocks = min(ladder::multiprocessors(), WorkItem<A>::count(p));
   const unsigned together = WorkItem<A>::heads_together(p, blocks);
   const float late_scale = p.scale > 0.f ? p.scale * kLog2E : 1.f;
   const typename A::Maps maps{

@@ -1,5 +1,5 @@
-// v12c_end_aligned: v12b_counter with work items that fit a counter: tiles of queries end with the last query,
-// and few heads are together.
+// v12c_end_aligned: v12b_counter with work items that fit a counter: tiles of queries end with the last
+// query, and few heads are together.
 //
 // The number of queries need not be a multiple of a tile's rows: one tile has fewer. With tiles aligned to
 // the end, in steps of a consumer's 64 rows, that is the first one, which sees the fewest keys under a causal
@@ -310,21 +310,13 @@ __device__ inline bool softmax(S &s, RowState<Vec> &rows, const AttentionProblem
   return changed;
 }
 
-unsigned multiprocessors() {
-  int device = 0, count = 0;
-  ladder::check(cudaGetDevice(&device), "cudaGetDevice");
-  ladder::check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
-                "cudaDeviceGetAttribute");
-  return count;
-}
-
 template <typename T, int d> void launch_head_dim(const AttentionProblem &p, cudaStream_t stream) {
   using A = Arrangement<T, d>;
   constexpr int smem_bytes = sizeof(typename A::Shared);
   constexpr auto kernel = attend<T, d, A>;
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "v12c_end_aligned: shared memory");
-  const unsigned blocks = min(multiprocessors(), WorkItem<A>::count(p));
+  const unsigned blocks = min(ladder::multiprocessors(), WorkItem<A>::count(p));
   const unsigned together = WorkItem<A>::heads_together(p);
   const ladder::LaunchCounter counter(stream, "v12c_end_aligned: counter");
   const float late_scale = p.scale > 0.f ? p.scale * kLog2E : 1.f;

@@ -267,14 +267,6 @@ int splits_for(int64_t blocks, int steps, int slots) {
   return best;
 }
 
-int multiprocessors() {
-  int device, count;
-  ladder::check(cudaGetDevice(&device), "d1_split_kv: device");
-  ladder::check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
-                "d1_split_kv: multiprocessors");
-  return count;
-}
-
 template <typename T, int d> void launch_head_dim(const DecodingProblem &p, cudaStream_t stream) {
   using A = Arrangement<T, d>;
   constexpr auto kernel = attend<T, d, A>;
@@ -283,7 +275,7 @@ template <typename T, int d> void launch_head_dim(const DecodingProblem &p, cuda
   const int64_t heads = p.heads, rows = int64_t(p.batch) * p.heads * p.q_len;
   const int steps = (p.kv_len + A::step - 1) / A::step;
   const int splits =
-      p.num_splits ? p.num_splits : splits_for(p.batch * heads, steps, A::blocks * multiprocessors());
+      p.num_splits ? p.num_splits : splits_for(p.batch * heads, steps, A::blocks * ladder::multiprocessors());
   const dim3 grid = ladder::launch_grid(splits, heads, p.batch);
   if (splits == 1) {
     kernel<<<grid, A::threads, A::smem_bytes, stream>>>(p, Parts{});

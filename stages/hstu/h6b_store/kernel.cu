@@ -349,14 +349,6 @@ template <typename T, int d, typename A, bool kIntervals> struct Consumer {
   }
 };
 
-int multiprocessors() {
-  int device = 0, count = 0;
-  ladder::check(cudaGetDevice(&device), "cudaGetDevice");
-  ladder::check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
-                "cudaDeviceGetAttribute");
-  return count;
-}
-
 template <typename T, int d> void launch_head_dim(const HstuProblem &p, cudaStream_t stream) {
   using A = Arrangement<T, d>;
   const auto kernel = p.intervals ? attend<T, d, A, true> : attend<T, d, A, false>;
@@ -369,7 +361,7 @@ template <typename T, int d> void launch_head_dim(const HstuProblem &p, cudaStre
       .k = tma::jagged_map<typename A::KTile>(p.k, p.total_k, p.heads, p.k_stride),
       .v = tma::jagged_map<typename A::KTile>(p.v, p.total_k, p.heads, p.v_stride),
   };
-  const int blocks = min(multiprocessors(), WorkItem<A>{0, p.heads, p.batch, p.max_q_len}.count());
+  const int blocks = min(ladder::multiprocessors(), WorkItem<A>{0, p.heads, p.batch, p.max_q_len}.count());
   kernel<<<blocks, A::threads, smem_bytes, stream>>>(maps, p);
   ladder::check(cudaGetLastError(), "h6b_store: launch");
 }

@@ -438,14 +438,6 @@ template <typename T, int d, typename A, bool kIntervals> struct Consumer {
   }
 };
 
-int multiprocessors() {
-  int device = 0, count = 0;
-  ladder::check(cudaGetDevice(&device), "cudaGetDevice");
-  ladder::check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
-                "cudaDeviceGetAttribute");
-  return count;
-}
-
 template <typename T, int d> void launch_head_dim(const HstuProblem &p, cudaStream_t stream) {
   using A = Arrangement<T, d>;
   const auto kernel = p.intervals ? attend<T, d, A, true> : attend<T, d, A, false>;
@@ -461,7 +453,7 @@ template <typename T, int d> void launch_head_dim(const HstuProblem &p, cudaStre
                                                   p.rab_stride),
   };
   const Order order = Order::of<A>(p);
-  const int blocks = min(multiprocessors(), order.count());
+  const int blocks = min(ladder::multiprocessors(), order.count());
   const ladder::LaunchCounter counter(stream, "h7d_bias: counter");
   kernel<<<blocks, A::threads, smem_bytes, stream>>>(maps, p, order, counter.data());
   ladder::check(cudaGetLastError(), "h7d_bias: launch");

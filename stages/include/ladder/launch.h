@@ -47,6 +47,14 @@ inline dim3 launch_grid(unsigned x, unsigned y, unsigned z = 1) {
   return dim3(x, y, z);
 }
 
+/// The number of SMs of the current device.
+inline unsigned multiprocessors() {
+  int device = 0, count = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
+  return count;
+}
+
 /// Calls f(std::integral_constant<int, size>) if `size` is one of kSizes. Otherwise throws
 /// std::invalid_argument with `name` and the kSizes.
 template <int... kSizes, typename F> void dispatch_size(const char *name, int size, F &&f) {

@@ -333,14 +333,6 @@ __device__ inline bool softmax(S &s, RowState<Vec> &rows, const AttentionProblem
   return changed;
 }
 
-unsigned multiprocessors() {
-  int device = 0, count = 0;
-  ladder::check(cudaGetDevice(&device), "cudaGetDevice");
-  ladder::check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
-                "cudaDeviceGetAttribute");
-  return count;
-}
-
 template <typename T, int d> void launch_head_dim(const AttentionProblem &p, cudaStream_t stream) {
   using A = Arrangement<T, d>;
   constexpr int smem_bytes = sizeof(typename A::Shared);
@@ -348,7 +340,7 @@ template <typename T, int d> void launch_head_dim(const AttentionProblem &p, cud
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "x1_varlen: shared memory");
   const unsigned most_tiles = (p.q_len + A::block_rows - 1) / A::block_rows;
-  const unsigned blocks = min(multiprocessors(), p.batch * p.heads * most_tiles);
+  const unsigned blocks = min(ladder::multiprocessors(), p.batch * p.heads * most_tiles);
   const ladder::LaunchCounter counter(stream, "x1_varlen: counter");
   const float late_scale = p.scale > 0.f ? p.scale * kLog2E : 1.f;
   const typename A::Maps maps{

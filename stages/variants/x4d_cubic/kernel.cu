@@ -407,14 +407,6 @@ __device__ inline bool follow_maximum(const S &s, RowState<Vec> &rows, float lat
   return changed;
 }
 
-unsigned multiprocessors() {
-  int device = 0, count = 0;
-  ladder::check(cudaGetDevice(&device), "cudaGetDevice");
-  ladder::check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
-                "cudaDeviceGetAttribute");
-  return count;
-}
-
 template <typename T, int d, bool fixed>
 void launch_head_dim(const AttentionProblem &p, cudaStream_t stream) {
   using A = Arrangement<T, d, fixed>;
@@ -422,7 +414,7 @@ void launch_head_dim(const AttentionProblem &p, cudaStream_t stream) {
   constexpr auto kernel = attend<T, d, A>;
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "x4d_cubic: shared memory");
-  const unsigned blocks = min(multiprocessors(), WorkItem<A>::count(p));
+  const unsigned blocks = min(ladder::multiprocessors(), WorkItem<A>::count(p));
   const unsigned together = WorkItem<A>::heads_together(p);
   const ladder::LaunchCounter counter(stream, "x4d_cubic: counter");
   const typename A::Maps maps{

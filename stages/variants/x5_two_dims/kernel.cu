@@ -303,14 +303,6 @@ __device__ inline bool softmax(S &s, RowState<Vec> &rows, const AttentionProblem
   return changed;
 }
 
-unsigned multiprocessors() {
-  int device = 0, count = 0;
-  ladder::check(cudaGetDevice(&device), "cudaGetDevice");
-  ladder::check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
-                "cudaDeviceGetAttribute");
-  return count;
-}
-
 template <typename T, int d_k, int d_v>
 void launch_head_dims(const AttentionProblem &p, cudaStream_t stream) {
   using A = Arrangement<T, d_k, d_v>;
@@ -318,7 +310,7 @@ void launch_head_dims(const AttentionProblem &p, cudaStream_t stream) {
   constexpr auto kernel = attend<T, d_v, A>;
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "x5_two_dims: shared memory");
-  const unsigned blocks = min(multiprocessors(), WorkItem<A>::count(p));
+  const unsigned blocks = min(ladder::multiprocessors(), WorkItem<A>::count(p));
   const unsigned together = WorkItem<A>::heads_together(p);
   const ladder::LaunchCounter counter(stream, "x5_two_dims: counter");
   const float late_scale = p.scale > 0.f ? p.scale * kLog2E : 1.f;
