@@ -21,7 +21,7 @@ from ladder.run.emulator import COUNTERS
 from ladder.stages import FOLDED, GONE
 
 Row = Mapping[str, Any]
-Key = tuple[object, ...]
+Key = tuple[tuple[str, str], ...]
 
 #: Columns that neither count nor say which problem was counted.
 _RESULTS = {"error", "error_bound", "passed", "lse_error", "time_ms", "tflops"}
@@ -47,7 +47,8 @@ def differences(before: Iterable[Row], after: Iterable[Row]) -> list[str]:
     found = []
     for row in under_names_of_today(before):
         other = now.get(_key(row))
-        name = f"{row['stage']}, B={row['B']} M={row.get('M')} d={row.get('d')}"
+        problem = " ".join(f"{column}={value}" for column, value in _key(row) if column != "stage")
+        name = f"{row['stage']}, {problem}"
         if other is None:
             found.append(f"{name}: no such row any more")
             continue
@@ -60,9 +61,11 @@ def differences(before: Iterable[Row], after: Iterable[Row]) -> list[str]:
 
 
 def _key(row: Row) -> Key:
-    """The rung and the problem."""
+    """The rung and the problem: all columns that say something, except the results."""
     others = {*COUNTERS, *_RESULTS}
-    return tuple((name, str(value)) for name, value in sorted(row.items()) if name not in others)
+    return tuple(
+        (name, str(value)) for name, value in sorted(row.items()) if name not in others and value is not None
+    )
 
 
 def main() -> int:
