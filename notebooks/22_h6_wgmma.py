@@ -1,10 +1,11 @@
 # %% [markdown]
-# # 22 h6_wgmma to h7d_bias: the producer reads the mask
+# # 22 h5b_wgmma to h7d_bias: the producer reads the mask
 #
 # h2's products use `mma.sync`, which reaches two thirds of what Hopper's tensor cores can do (lesson 07). v11 uses
 # `wgmma`, a producer warp, consumers that take turns, and persistent blocks. HSTU attention fits that scheme, and
-# needs less: no maximum, no row sum, no rescaling. What is new is the mask, and sequences that end in the middle of a
-# tensor. Two smaller rungs follow: h6b_store and h7_tile_scheduler. h7d_bias adds the bias of lesson 20.
+# needs less: no maximum, no row sum, no rescaling. h5b_wgmma is v11 with silu, over sequences that end in the middle of a
+# tensor, and with a causal mask. h6_wgmma has the masks of h2. Two smaller rungs follow: h6b_store and
+# h7_tile_scheduler. h7d_bias adds the bias of lesson 20.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.

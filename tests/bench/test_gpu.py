@@ -109,6 +109,6 @@ def test_few_queries_are_measured_alone(
     assert [path.name for path in tmp_path.iterdir()] == ["few_queries.csv"]
     few = pd.read_csv(tmp_path / "few_queries.csv").dropna(subset="N")
     timed = {"h1_silu", "h2_masks", "h4_arrangement", "h6_wgmma"}
-    assert set(few.contender) == timed | {"h6b_store", "h7_tile_scheduler"}
+    assert set(few.contender) == timed | {"h5b_wgmma", "h6b_store", "h7_tile_scheduler"}
     assert set(few.N) == {"/".join([queries] * 8) for queries in ("16", "32")}
     assert set(few.M) == {"/".join(["4096"] * 8)}
