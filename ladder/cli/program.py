@@ -57,12 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _formatted(
-    message: Warning | str, category: type[Warning], file: str, line: int, text: str | None = None
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
     """The text of a warning; one about a rung's name does without the line of Python that raised it."""
     if issubclass(category, EarlierName):
         return f"warning: {message}\n"
-    return _FORMATTED(message, category, file, line, text)
+    return _FORMATTED(message, category, filename, lineno, line)
 
 
 def _show_commands() -> int:
