@@ -27,13 +27,14 @@ from ladder.cli import (
     serve,
     stages,
     torch,
+    verify,
     wheelhouse,
 )
 
 #: In the order of the help.
 _COMMANDS = (
     *(compare, run, build, lines, explain, check, debug, bank, profile, report, plot, stages, doctor, new),
-    *(exercise, classroom, lab, serve, wheelhouse, emulate, torch),
+    *(exercise, classroom, lab, serve, wheelhouse, emulate, torch, verify),
 )
 
 
