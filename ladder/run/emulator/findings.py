@@ -248,7 +248,8 @@ class Finding:
             return _COPY_RACE_ADVICE
         if self.kind in _BARRIERS and not self._is_of_two_writes:
             barrier = _BARRIERS[self.kind]
-            if self._is_at_one_place and uses_a_neighbour(self.who.kernel_file, self.who.own_line):
+            who = self.who
+            if who and self._is_at_one_place and uses_a_neighbour(who.kernel_file, who.own_line):
                 return NEIGHBOUR.format(barrier=barrier)
             if self._has_barrier_between(barrier):
                 return self._on_the_way_back(barrier)
