@@ -132,14 +132,14 @@ _MAKERS = ("pages", "recording", "compiling", "exercises")
 MISSING = "the live pages need emscripten; on Debian or Ubuntu: apt-get install emscripten"
 
 
-class MissingEmscripten(Exception):
-    """There is no emcmake here."""
+class NoEmulator(Exception):
+    """The emulator for pages cannot be built: there is no emscripten, or it has failed."""
 
 
 def build_wasm(target: str, folder: Path) -> None:
-    """A target of emulator/wasm, built in the folder. Raises :class:`MissingEmscripten`."""
+    """A target of emulator/wasm, built in the folder. Raises :class:`NoEmulator`."""
     if not shutil.which("emcmake"):
-        raise MissingEmscripten
+        raise NoEmulator(MISSING)
     # The packages of node that Debian's emscripten calls; another node does not look there.
     environment = {**os.environ, "NODE_PATH": os.environ.get("NODE_PATH", "/usr/share/nodejs")}
     source = ROOT / "emulator" / "wasm"
@@ -150,7 +150,7 @@ def build_wasm(target: str, folder: Path) -> None:
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         if done.returncode:
-            raise RuntimeError(f"{command[0]} has failed:\n{done.stdout[-4000:]}")
+            raise NoEmulator(f"{command[0]} has failed:\n{done.stdout[-4000:]}")
 
 
 def problems(stage: Stage) -> list[AnyProblem]:
@@ -219,7 +219,7 @@ def _problem_data(problem: AnyProblem, run: Run) -> dict[str, Any]:
 
 def write_pages(folder: Path, build: Path) -> list[Path]:
     """Writes the pages of all offered rungs, examples and exercises, and of accesses; returns those of rungs
-    and examples. A page whose sources are as they were keeps its data. Raises :class:`MissingEmscripten`.
+    and examples. A page whose sources are as they were keeps its data. Raises :class:`NoEmulator`.
     """
     write_banks_page(folder, build)
     build_wasm("emulator", build)
@@ -256,7 +256,7 @@ def write_compiler_file(stages: Iterable[Stage], asked: Iterable[Exercise], fold
 
 
 def write_banks_page(folder: Path, build: Path) -> Path:
-    """Writes the page of accesses and the scripts of all pages. Raises :class:`MissingEmscripten`."""
+    """Writes the page of accesses and the scripts of all pages. Raises :class:`NoEmulator`."""
     build_wasm("bank_model", build)
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(build / "bank_model.js", folder / "bank_model.js")
@@ -408,10 +408,8 @@ def main() -> int:
     options = parser.parse_args()
     try:
         pages = write_pages(options.into, ROOT / "build" / "wasm")
-    except MissingEmscripten:
-        print(
-            "error: emscripten is not here; on Debian or Ubuntu: apt-get install emscripten", file=sys.stderr
-        )
+    except NoEmulator as error:
+        print(f"error: {error}", file=sys.stderr)
         return 2
     print(pages[0])
     return 0

@@ -71,11 +71,14 @@ def write_source_pages(stages: Iterable[Stage], folder: Path) -> None:
 
 
 def write_live_pages(folder: Path) -> None:
-    """The rungs that run in the browser; without emscripten the site has none, and a line says so."""
+    """The rungs that run in the browser. If emscripten is missing or fails, the site has none, those of an
+    earlier build included; the reason is printed, and conf.py puts a sentence in their place.
+    """
     try:
         live_pages.write_pages(folder, ROOT / "build" / "wasm")
-    except live_pages.MissingEmscripten:
-        print(f"No live pages: {live_pages.MISSING}")
+    except live_pages.NoEmulator as error:
+        print(f"No live pages: {error}")
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _digest(places: Iterable[Path]) -> str:

@@ -73,6 +73,7 @@ _WORDS = {
         "Manual": "手册",
         "The source with its counts, line by line": "逐行带计数的源码",
         "Run it in the browser": "在浏览器中运行",
+        "This site was built without the live pages.": "本站点构建时未包含可在浏览器中运行的页面。",
         "Try answers in the browser": "在浏览器中试各种答案",
         "Exercises in the browser": "浏览器中的练习",
         "Bank conflicts of an access, in the browser": "在浏览器中计算一次访存的 bank conflict",
@@ -146,12 +147,13 @@ def _add_contents(app: Any, docname: str, source: list[str]) -> None:
 
 
 def _live_link(app: Any, up: str, name: str, words: str, behind: str = "") -> str:
-    """A paragraph with a link to a live page, which says these words and what comes ``behind``; "" if the
-    site has none.
+    """A paragraph with a link to a live page, which says these words and what comes ``behind``; "" if there
+    is no such page. On a site without live pages the paragraph says so where each site with them has a link.
     """
     site = Path(app.outdir) if app.config.language == "en" else Path(app.outdir).parent
     if not (site / "live" / f"{name}.html").is_file():
-        return ""
+        absent = _in_language_of(app, "This site was built without the live pages.")
+        return f"\n<p>{absent}</p>\n" if name in ("banks", "exercises") else ""
     folder = "live" if app.config.language == "en" else f"live/{app.config.language}"
     return f"\n<p><a href='{up}{folder}/{name}.html'>{_in_language_of(app, words)}{behind}</a></p>\n"
 

@@ -3,6 +3,7 @@
 #include "instructions/shifts.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace ladder::instructions {
 

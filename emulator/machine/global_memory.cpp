@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <sys/uio.h>
 #include <unistd.h>
+#include <utility>
 
 namespace ladder::machine {
 

@@ -1,6 +1,7 @@
 #include "ptx/debug_lines.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace ladder::ptx {
 

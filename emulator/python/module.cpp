@@ -23,6 +23,7 @@
 #include <pybind11/stl.h>
 
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <set>
 #include <string>

@@ -39,6 +39,10 @@ template <class Range, class Test> constexpr bool none_of(Range &&range, Test te
   return std::none_of(std::begin(range), std::end(range), std::move(test));
 }
 
+template <class Range, class Value> constexpr void fill(Range &&range, const Value &value) {
+  std::fill(std::begin(range), std::end(range), value);
+}
+
 } // namespace ranges
 
 inline strong_ordering operator<=>(const string &a, const string &b) { return a.compare(b) <=> 0; }

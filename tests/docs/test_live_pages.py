@@ -89,11 +89,29 @@ def test_the_emulator_s_entry_points_for_pages_fit_its_headers(tmp_path: Path, n
     assert done.returncode == 0, done.stderr
 
 
-def test_without_emscripten_the_site_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.full
+def test_emscripten_builds_the_emulator_for_pages(tmp_path: Path) -> None:
+    if not shutil.which("emcmake"):
+        pytest.skip("there is no emscripten")
+    for target in ("emulator", "bank_model"):
+        docs_module("live_pages").build_wasm(target, tmp_path)
+        assert (tmp_path / f"{target}.js").is_file()
+
+
+@pytest.mark.parametrize("emcmake", [None, "echo the compiler stops; exit 1"])
+def test_a_site_is_finished_without_its_live_pages(
+    emcmake: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    site = docs_module("live_pages")
-    monkeypatch.setattr(site.shutil, "which", lambda name: None)
+    """Where emscripten is missing, and where it fails. Pages of an earlier build do not stay."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if emcmake:
+        (tmp_path / "emcmake").write_text(f"#!/bin/sh\n{emcmake}\n")
+        (tmp_path / "emcmake").chmod(0o755)
+    (tmp_path / "live").mkdir()
+    (tmp_path / "live" / "banks.html").write_text("an old page")
     docs_module("site").write_live_pages(tmp_path / "live")
-    said = capsys.readouterr().out
-    assert said.count("\n") == 1 and "emscripten" in said and not (tmp_path / "live").exists()
+    assert ("the compiler stops" if emcmake else "apt-get install emscripten") in capsys.readouterr().out
+    assert not (tmp_path / "live").exists()

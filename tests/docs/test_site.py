@@ -138,6 +138,18 @@ def test_what_is_not_translated_says_so(site: Path) -> None:
     assert "尚未翻译" not in home and "课程" in home
 
 
+def test_a_site_without_live_pages_says_so(tmp_path: Path) -> None:
+    for name in ("furo", "myst_nb"):
+        pytest.importorskip(name)
+    (tmp_path / "texts" / "docs").mkdir(parents=True)
+    (tmp_path / "texts" / "docs" / "live.md").write_text("# Live pages\n\nOf accesses.\n")
+    (tmp_path / "texts" / "README.md").write_text("# Home\n")
+    for language, sentence in (("en", "without the live pages"), ("zh_CN", "未包含")):
+        site = tmp_path / ("site" if language == "en" else "site/zh_CN")
+        docs_module("site").run_sphinx(tmp_path / "texts", site, language)
+        assert sentence in (site / "docs" / "live.html").read_text(encoding="utf-8")
+
+
 def test_a_source_page_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that are written again with the same contents change nothing; another line does."""
     module = docs_module("site")
