@@ -75,7 +75,7 @@ def test_every_folder_has_a_place() -> None:
     assert rooms == {name.split(".")[0] for name in PACKAGES}
     without_door = {"ladder.bench", "ladder.common"}
     assert exports().keys() - {"ladder"} | without_door == {f"ladder.{name}" for name in PACKAGES}
-    assert {path.parent.name for path in EMULATOR.glob("*/*.cpp")} == set(EMULATOR_FOLDERS)
+    assert {path.relative_to(EMULATOR).parts[0] for path in EMULATOR.rglob("*.cpp")} == set(EMULATOR_FOLDERS)
 
 
 def test_no_arrow_points_up_in_python() -> None:
@@ -144,11 +144,23 @@ def exports() -> dict[str, set[str]]:
 
 def test_no_arrow_points_up_in_the_emulator() -> None:
     arrows: dict[str, set[str]] = {name: set() for name in EMULATOR_FOLDERS}
-    for path in EMULATOR.glob("*/*"):
-        if path.parent.name in arrows and path.suffix in (".h", ".cpp", ".def"):
+    for path in EMULATOR.rglob("*"):
+        layer = path.relative_to(EMULATOR).parts[0]
+        if layer in arrows and path.suffix in (".h", ".cpp", ".def"):
             found = re.findall(r'#include "(\w+)/', path.read_text(encoding="utf-8"))
-            arrows[path.parent.name].update(name for name in found if name in EMULATOR_FOLDERS)
+            arrows[layer].update(name for name in found if name in EMULATOR_FOLDERS)
     assert upward(arrows, EMULATOR_FOLDERS) == []
+
+
+def test_only_programs_call_the_entry_points_of_cuda() -> None:
+    folders = {path.parent.name for path in (EMULATOR / "runtime").rglob("*.cpp")}
+    assert folders == {"api", "observe", "work"}
+    callers = [
+        path
+        for path in EMULATOR.rglob("*")
+        if path.suffix in (".h", ".cpp") and '#include "runtime/api/' in path.read_text(encoding="utf-8")
+    ]
+    assert {path.parent.name for path in callers} == {"api"}
 
 
 def test_the_picture_has_the_same_order() -> None:

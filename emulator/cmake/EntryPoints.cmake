@@ -1,4 +1,4 @@
-# Generates from runtime/entry_points.def and libraries/entry_points.def, the lists of the CUDA functions that the
+# Generates from runtime/api/entry_points.def and libraries/entry_points.def, the lists of the CUDA functions that the
 # emulator implements:
 #   entry_points.h   #define cudaMalloc ladder_cudaMalloc ..., included before NVIDIA's headers, so that the
 #                    definitions use NVIDIA's own prototypes;
@@ -6,7 +6,7 @@
 # And main.cpp and nvrtc.cpp, for programs that are linked with --wrap: with main, their launch log says what main
 # returned; with functions of NVRTC, it compiles for the emulator, which runs PTX and no machine code.
 set(ladder_entries)
-foreach(layer runtime libraries)
+foreach(layer runtime/api libraries)
   set(ladder_entry_list ${CMAKE_CURRENT_SOURCE_DIR}/${layer}/entry_points.def)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${ladder_entry_list})
   file(STRINGS ${ladder_entry_list} entries REGEX "^[a-z_]")

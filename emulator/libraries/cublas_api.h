@@ -1,7 +1,7 @@
-// NVIDIA's prototypes of cuBLAS, under this library's names; see runtime/cuda_api.h.
+// NVIDIA's prototypes of cuBLAS, under this library's names; see runtime/work/cuda_api.h.
 #pragma once
 
-#include "runtime/cuda_api.h"
+#include "runtime/work/cuda_api.h"
 
 #pragma GCC visibility push(default)
 #include <cublas_v2.h>

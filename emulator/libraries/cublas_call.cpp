@@ -1,9 +1,9 @@
 #include "libraries/cublas_call.h"
 
-#include "runtime/allocations.h"
-#include "runtime/checking.h"
-#include "runtime/entry.h"
-#include "runtime/streams.h"
+#include "runtime/observe/checking.h"
+#include "runtime/work/allocations.h"
+#include "runtime/work/entry.h"
+#include "runtime/work/streams.h"
 
 namespace ladder::libraries {
 

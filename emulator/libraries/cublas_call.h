@@ -4,7 +4,7 @@
 #include "libraries/cublas_api.h"
 #include "libraries/elements.h"
 #include "libraries/operands.h"
-#include "runtime/device.h"
+#include "runtime/work/device.h"
 
 #include <functional>
 #include <string>

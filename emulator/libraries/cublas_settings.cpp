@@ -1,6 +1,6 @@
 // The settings of a handle, the names of statuses, and copies between host and device.
 #include "libraries/cublas_call.h"
-#include "runtime/entry.h"
+#include "runtime/work/entry.h"
 
 using namespace ladder::libraries;
 using ladder::runtime::set;

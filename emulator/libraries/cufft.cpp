@@ -2,7 +2,7 @@
 #include "libraries/fourier.h"
 #include "libraries/operands.h"
 
-#include "runtime/cuda_api.h"
+#include "runtime/work/cuda_api.h"
 
 #pragma GCC visibility push(default)
 #include <cufft.h>

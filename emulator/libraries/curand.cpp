@@ -1,7 +1,7 @@
 // cuRAND's host functions. The numbers are those of one generator, whatever the type; they are not cuRAND's.
 #include "libraries/operands.h"
 
-#include "runtime/cuda_api.h"
+#include "runtime/work/cuda_api.h"
 
 #pragma GCC visibility push(default)
 #include <curand.h>

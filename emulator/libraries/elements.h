@@ -3,7 +3,7 @@
 #pragma once
 
 #include "instructions/half_type.h"
-#include "runtime/cuda_api.h"
+#include "runtime/work/cuda_api.h"
 
 #include <library_types.h>
 

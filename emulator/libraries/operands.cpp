@@ -1,8 +1,8 @@
 #include "libraries/operands.h"
 
-#include "runtime/checking.h"
-#include "runtime/entry.h"
-#include "runtime/streams.h"
+#include "runtime/observe/checking.h"
+#include "runtime/work/entry.h"
+#include "runtime/work/streams.h"
 
 namespace ladder::libraries {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "libraries/elements.h"
-#include "runtime/stream_order.h"
+#include "runtime/observe/stream_order.h"
 
 #include <functional>
 #include <mutex>

@@ -1,8 +1,8 @@
 #include "python/debugging.h"
 
-#include "runtime/checking.h"
-#include "runtime/device.h"
-#include "runtime/stepper.h"
+#include "runtime/observe/checking.h"
+#include "runtime/observe/stepper.h"
+#include "runtime/work/device.h"
 
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>

@@ -3,10 +3,10 @@
 
 #include "machine/fault.h"
 #include "machine/gpu.h"
-#include "runtime/chunk_places.h"
-#include "runtime/counts.h"
-#include "runtime/launch_log.h"
-#include "runtime/lower_layers.h"
+#include "runtime/observe/chunk_places.h"
+#include "runtime/observe/counts.h"
+#include "runtime/observe/launch_log.h"
+#include "runtime/work/lower_layers.h"
 
 #include <pybind11/pybind11.h>
 

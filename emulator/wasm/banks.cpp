@@ -1,5 +1,5 @@
 // The bank model as a page calls it: one access of a warp, counted. docs/live/banks.js is the other side.
-#include "runtime/shared_access.h"
+#include "runtime/observe/shared_access.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,9 +1,9 @@
 // What the emulator asks of the process that it runs in. A page has no signals, no call stacks and no memory
 // of its own that kernels could reach.
-#include "runtime/crash.h"
-#include "runtime/device.h"
-#include "runtime/host_guard.h"
-#include "runtime/host_place.h"
+#include "runtime/observe/crash.h"
+#include "runtime/observe/host_guard.h"
+#include "runtime/observe/host_place.h"
+#include "runtime/work/device.h"
 
 #include <sys/types.h>
 

@@ -2,11 +2,11 @@
 // findings as JSON, and the stops of one warp. Plain values in and out; docs/live/worker.js is the other
 // side.
 #include "instructions/tensor_map.h"
-#include "runtime/checking.h"
-#include "runtime/device.h"
-#include "runtime/launch_log.h"
-#include "runtime/loaded_module.h"
-#include "runtime/stepper.h"
+#include "runtime/observe/checking.h"
+#include "runtime/observe/launch_log.h"
+#include "runtime/observe/stepper.h"
+#include "runtime/work/device.h"
+#include "runtime/work/loaded_module.h"
 
 #include <emscripten.h>
 

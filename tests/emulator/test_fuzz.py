@@ -15,8 +15,8 @@ FUZZ = TESTS / "fuzz"
 FRONT = [
     *(source for layer in ("ptx", "program") for source in sorted((EMULATOR / layer).glob("*.cpp"))),
     EMULATOR / "machine" / "gpu.cpp",
-    EMULATOR / "runtime" / "fat_binary.cpp",
-    EMULATOR / "runtime" / "machine_code.cpp",
+    EMULATOR / "runtime" / "work" / "fat_binary.cpp",
+    EMULATOR / "runtime" / "observe" / "machine_code.cpp",
     FUZZ / "fuzz_front.cpp",
 ]
 RUNTIME = [*sorted(FUZZ.glob("host_*.cpp")), FUZZ / "fuzz_runtime.cpp"]

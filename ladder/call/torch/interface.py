@@ -318,6 +318,6 @@ def missing_function(symbol: str) -> UnsupportedProblem:
     kind = {"cu": "CUDA's", "no": "a library's"}.get(name[:2], "a library's")
     return UnsupportedProblem(
         f"the extension calls {name}, {kind} function that is not emulated",
-        "emulator/runtime/entry_points.def lists the functions of CUDA that are. Of torch, extensions may "
-        "call its C++ interface for tensors, and what the headers in ladder/call/torch/include have.",
+        "emulator/runtime/api/entry_points.def lists the functions of CUDA that are. Of torch, extensions "
+        "may call its C++ interface for tensors, and what the headers in ladder/call/torch/include have.",
     )

@@ -7,8 +7,8 @@
 #include "program/program.h"
 #include "ptx/ast.h"
 #include "ptx/lexer.h"
-#include "runtime/fat_binary.h"
-#include "runtime/machine_code.h"
+#include "runtime/observe/machine_code.h"
+#include "runtime/work/fat_binary.h"
 
 #include <cstdio>
 #include <cstdlib>

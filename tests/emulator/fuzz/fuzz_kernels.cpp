@@ -5,11 +5,11 @@
 #include "mutate.h"
 #include "program/program.h"
 #include "ptx/lexer.h"
-#include "runtime/checking.h"
-#include "runtime/device.h"
-#include "runtime/launch_log.h"
-#include "runtime/loaded_module.h"
-#include "runtime/lower_layers.h"
+#include "runtime/observe/checking.h"
+#include "runtime/observe/launch_log.h"
+#include "runtime/work/device.h"
+#include "runtime/work/loaded_module.h"
+#include "runtime/work/lower_layers.h"
 
 #include <cstdio>
 #include <cstdlib>

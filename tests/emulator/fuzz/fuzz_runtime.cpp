@@ -7,10 +7,10 @@
 // process. Input i of a run is input 0 of a run with SEED + i, and failures name their seed.
 #include "binary_image.h"
 #include "host_program.h"
-#include "runtime/checking.h"
-#include "runtime/device.h"
-#include "runtime/launch_log.h"
-#include "runtime/registration.h"
+#include "runtime/observe/checking.h"
+#include "runtime/observe/launch_log.h"
+#include "runtime/work/device.h"
+#include "runtime/work/registration.h"
 
 #include <atomic>
 #include <csignal>

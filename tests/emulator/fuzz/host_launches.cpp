@@ -1,7 +1,7 @@
 // The program's launches, and its queries about kernels.
 #include "binary_image.h"
 #include "host_program.h"
-#include "runtime/registration.h"
+#include "runtime/work/registration.h"
 
 #include <algorithm>
 #include <cstring>

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-/// The emulator's (runtime/host_work.cpp).
+/// The emulator's (runtime/work/host_work.cpp).
 extern "C" void ladder_device_memory_used(const void *begin, std::size_t bytes, int writes);
 
 namespace ladder::torch_device {
