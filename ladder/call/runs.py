@@ -210,11 +210,12 @@ def highest(
     """The highest stage that takes the problem, that has been timed and that ``require`` does not refuse.
 
     With ``deterministic`` it is a deterministic one. Without, a rung that makes the one before it
-    deterministic, and pays for that with speed, is left out. Raises :class:`UnsupportedProblem`, listing what
-    each stage takes.
+    deterministic, and pays for that with speed, is left out. Raises :class:`UnsupportedProblem`, with
+    the reasons of two stages, first of those that are left out for other reasons than the problem.
     """
     refusals = []
     ladder = discover()
+    require_head_dim(problem, ladder)
     for stage in reversed(ladder.computing(problem.operation)):
         if not deterministic and _adds_determinism(stage, ladder):
             continue
@@ -225,8 +226,25 @@ def highest(
             require(stage)
             return stage
         except UnsupportedProblem as error:
-            refusals.append(error.message)
-    raise UnsupportedProblem("no stage takes this problem:\n" + "\n".join(refusals))
+            refusals.append((not stage.suits(problem), error.message))
+    lines = [message for _, message in sorted(refusals, key=lambda refusal: refusal[0])]
+    if len(lines) > 2:
+        lines[2:] = [f"nor does any of {len(lines) - 2} other stages"]
+    raise UnsupportedProblem("no stage takes this problem:\n" + "\n".join(lines))
+
+
+def require_head_dim(problem: AnyProblem, ladder: Ladder) -> None:
+    """Raises :class:`UnsupportedProblem` if no stage for such problems has their head dimension."""
+    head_dim = getattr(problem, "head_dim", None)
+    taken = {one for stage in ladder.computing(problem.operation) for one in stage.head_dims}
+    if head_dim is not None and head_dim not in taken:
+        larger = [one for one in sorted(taken) if one > head_dim]
+        raise UnsupportedProblem(
+            f"no stage takes d = {head_dim}; stages take {', '.join(map(str, sorted(taken)))}",
+            f"Fill the tensors with zeros to d = {larger[0]}, and pass scale={head_dim} ** -0.5."
+            if larger and problem.operation != "hstu"
+            else "",
+        )
 
 
 def _adds_determinism(stage: Stage, ladder: Ladder) -> bool:

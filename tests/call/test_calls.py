@@ -144,8 +144,17 @@ def test_nested_tensors_are_refused() -> None:
     parts = [torch.randn(2, n, 32) for n in (3, 5)]
     for layout in (torch.strided, torch.jagged):
         nested = torch.nested.nested_tensor([part.transpose(0, 1) for part in parts], layout=layout)
-        with pytest.raises(InvalidProblem, match="query is a nested tensor"):
+        with pytest.raises(InvalidProblem, match="query is a nested tensor") as caught:
             ladder.attention(nested, nested, nested)
+        assert "ladder.varlen_attention" in caught.value.hint
+
+
+@pytest.mark.parametrize("head_dim", [80, 192])
+def test_a_head_dim_that_no_rung_takes_is_named_in_few_lines(head_dim: int) -> None:
+    given = torch.ones(1, 2, 8, head_dim, dtype=torch.float16, requires_grad=True)
+    with pytest.raises(UnsupportedProblem, match=str(head_dim)) as caught:
+        ladder.attention(given, given, given)
+    assert len(str(caught.value).splitlines()) <= 4
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,6 @@ def table(**pages: int) -> dict[str, Any]:
         (wrong(seqused_k=lengths(1, -1)), "sequence 1 has -1 keys; it may have 0 to 96"),
         (wrong(seqused_k=lengths(1)), r"seqused_k is \(1,\); it must be \(2,\)"),
         (wrong(seqused_k=torch.tensor([1, 2])), "seqused_k is torch.int64; it must be torch.int32"),
-        (wrong(query=inputs(q_len=8)["query"].repeat(1, 1, 2, 1)), "N is 16; .* at most 8 queries"),
         (wrong(query=inputs(heads=3)["query"]), "H = 3 is not a multiple of Hkv = 2"),
         (wrong(query=inputs(batch=1)["query"], seqused_k=lengths(1)), "k_cache has batch 2 and query 1"),
         (wrong(v_cache=inputs(keys=95)["v_cache"]), "k_cache is .* and v_cache .* the same shape"),
@@ -236,13 +235,8 @@ def table(**pages: int) -> dict[str, Any]:
         (table(b10=-1), r"block_table\[1, 0\] is -1"),
         ({**table(), "seqused_k": lengths(97, 1)}, "sequence 0 has 97 keys; it may have 0 to 96"),
         ({**table(), "block_table": torch.zeros(1, 3, dtype=torch.int32)}, r"block_table is \(1, 3\)"),
-        (in_pages(inputs(), 24), "page_size is 24; it must be a multiple of 16"),
         (wrong(k_cache=inputs(d=128)["k_cache"][..., ::2]), "k_cache has the strides .* contiguous"),
         (wrong(v_cache=torch._neg_view(inputs()["v_cache"])), "v_cache has torch's negative bit set"),
-        (
-            {**inputs(d=192), "v_cache": inputs(d=128)["v_cache"]},
-            r"same shape\nladder.attention alone takes values narrower than keys",
-        ),
     ],
 )
 def test_bad_input_has_one_clear_error_before_a_launch(
@@ -257,10 +251,29 @@ def test_bad_input_has_one_clear_error_before_a_launch(
         ladder.decode_attention(**given)
 
 
-def test_a_head_dimension_that_no_rung_takes() -> None:
-    """Attention has rungs for 192, whose values have 128."""
-    with pytest.raises(UnsupportedProblem, match="d5_variants takes d = 64, 128, 256, not 192"):
-        ladder.decode_attention(**inputs(d=192))
+def in_tokens(d: int) -> dict[str, Any]:
+    """Caches (B, M, Hkv, d), transposed."""
+    given = inputs(d=d)
+    caches = {
+        name: given[name].transpose(1, 2).contiguous().transpose(1, 2) for name in ("k_cache", "v_cache")
+    }
+    return {**given, **caches}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (wrong(query=inputs(q_len=8)["query"].repeat(1, 1, 2, 1)), "N is 16; .* at most 8 queries"),
+        (in_pages(inputs(), 24), "page_size is 24; rungs take multiples of 16"),
+        ({**inputs(d=192), "v_cache": inputs(d=128)["v_cache"]}, "v_cache 128: no rung computes this here"),
+        (inputs(d=192), "no stage takes d = 192; stages take 64, 128, 256"),
+        (in_tokens(72), r"no stage takes d = 72.*\n.*zeros to d = 128"),
+    ],
+)
+def test_limits_of_the_rungs_name_what_works(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UnsupportedProblem, match=message) as caught:
+        ladder.decode_attention(**given)
+    assert len(str(caught.value).splitlines()) <= 4
 
 
 @pytest.mark.parametrize("window", [(5, -1), (-1, 3), (7, 2)])

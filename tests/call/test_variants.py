@@ -155,7 +155,7 @@ def test_bad_input_has_one_error(given: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"softcap": 5.0, "sinks": torch.zeros(HEADS)}, "x4_softcap takes no sinks"),
+        ({"softcap": 5.0, "sinks": torch.zeros(HEADS)}, r"x4\w+ takes no sinks"),
         ({"window_size": (5, 0), "stage": "v12c_end_aligned"}, "v12c_end_aligned takes no window"),
         ({"stage": "x2_window"}, "x2_window needs window, which the problem does not have"),
     ],
@@ -236,7 +236,7 @@ def test_bad_sequences_have_one_error(change: dict[str, Any], message: str) -> N
 def test_sequences_have_no_rung_for_other_head_dimensions() -> None:
     (q, k, v), of_queries, of_keys = sequences()
     wide = (torch.cat([x, x, x], -1) for x in (q, k, v))
-    with pytest.raises(UnsupportedProblem, match="x1_varlen takes d = 64, 128, 256, not 192"):
+    with pytest.raises(UnsupportedProblem, match="takes d = 64, 128, 256, not 192"):
         ladder.varlen_attention(*wide, of_queries, of_keys, 70, 40, enable_gqa=True)
 
 

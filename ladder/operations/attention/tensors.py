@@ -52,11 +52,17 @@ def check_tensors(
             raise InvalidProblem(f"{name} is {tensor.dtype} and query {q.dtype}; all must have one dtype")
     narrow = (*k.shape[:-1], value_dim(k.shape[-1]))
     of_v = narrow if narrow_values else k.shape
+    if v.shape in (narrow, k.shape) and v.shape != of_v:
+        raise UnsupportedProblem(
+            f"{names[1]} has head_dim {k.shape[-1]} and {names[2]} {v.shape[-1]}: no rung computes this here",
+            f"Attention without sequences or a cache takes {names[2]} of {narrow[-1]}, as in MLA."
+            if narrow != k.shape
+            else "",
+        )
     if v.shape != of_v:
         wanted = "have the same shape" if of_v == k.shape else f"go together: {names[2]} {of_v}"
         raise InvalidProblem(
-            f"{names[1]} is {tuple(k.shape)} and {names[2]} {tuple(v.shape)}; they must {wanted}",
-            "ladder.attention alone takes values narrower than keys." if v.shape == narrow else "",
+            f"{names[1]} is {tuple(k.shape)} and {names[2]} {tuple(v.shape)}; they must {wanted}"
         )
     if k.shape[-1] != q.shape[-1]:
         raise InvalidProblem(

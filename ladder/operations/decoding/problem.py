@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from ladder.errors import InvalidProblem
+from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.operations.attention.problem import Problem, described
 from ladder.operations.base import AnyProblem, check_size, parse_sizes
 
@@ -72,9 +72,9 @@ class DecodingProblem(AnyProblem):
     def __post_init__(self) -> None:
         _ = self.attention  # checks what it shares with attention
         if self.q_len > MOST_QUERIES:
-            raise InvalidProblem(
+            raise UnsupportedProblem(
                 f"N is {self.q_len}; decoding takes at most {MOST_QUERIES} queries per sequence",
-                "ladder.attention takes any number.",
+                "ladder.attention takes any number, with window_size=(-1, 0) for the last of a sequence.",
             )
         if self.window is not None and not self.is_causal:
             raise InvalidProblem("a window needs is_causal: it is of keys before the query's own")
@@ -210,11 +210,13 @@ class DecodingProblem(AnyProblem):
 
 
 def check_page_size(page_size: Any) -> None:
-    """Raises :class:`InvalidProblem` unless it is a positive multiple of :data:`PAGE_STEP`."""
+    """Raises :class:`InvalidProblem` unless it is positive, and :class:`UnsupportedProblem` unless it is a
+    multiple of :data:`PAGE_STEP`.
+    """
     check_size("page_size", "keys per page", page_size)
     if page_size % PAGE_STEP:
-        raise InvalidProblem(
-            f"page_size is {page_size}; it must be a multiple of {PAGE_STEP}",
+        raise UnsupportedProblem(
+            f"page_size is {page_size}; rungs take multiples of {PAGE_STEP}",
             "Usual are 16, 64, 128 and 256.",
         )
 

@@ -104,7 +104,10 @@ def check_intervals(
 ) -> None:
     """Raises :class:`InvalidProblem` for intervals of the wrong shape, or combined with another mask."""
     if contexts or targets or tuple(window) != CAUSAL:
-        raise InvalidProblem("intervals are a mask by themselves: no contexts, targets or window beside them")
+        raise InvalidProblem(
+            f"window is {tuple(window)}; intervals replace the mask, so it stays {CAUSAL}, without contexts "
+            "or targets"
+        )
     if intervals.is_floating_point():
         raise InvalidProblem(f"intervals are {intervals.dtype}; they must be int32", "Pass intervals.int().")
     if intervals.dim() != 2 or intervals.shape[0] % 2 == 0 or intervals.shape[1] != queries:

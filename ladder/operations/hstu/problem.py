@@ -69,7 +69,8 @@ class HstuProblem(AnyProblem):
             raise InvalidProblem(f"bias_heads is {self.bias_heads}; it is 0, 1 or the heads, {self.heads}")
         if self.intervals and (self.contexts or self.targets or self.window != CAUSAL):
             raise InvalidProblem(
-                "intervals are a mask by themselves: no contexts, targets or window beside them"
+                f"window is {self.window}; intervals replace the mask, so it stays {CAUSAL}, without "
+                "contexts or targets"
             )
         if self.page_size:
             self._check_pages()

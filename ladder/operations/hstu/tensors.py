@@ -147,7 +147,8 @@ def require_strided(**tensors: Tensor) -> None:
         if tensor.is_nested:
             raise InvalidProblem(
                 f"{name} is a nested tensor; it must be a plain one",
-                "ladder.hstu_attention takes sequences of different lengths, one after another.",
+                "ladder.varlen_attention takes a jagged tensor's values(), as (tokens, H, d), and "
+                "offsets().int().",
             )
         if tensor.layout != torch.strided:
             raise InvalidProblem(f"{name} is {tensor.layout}; it must be dense", f"Pass {name}.to_dense().")

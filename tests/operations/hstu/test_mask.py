@@ -151,7 +151,10 @@ def test_intervals() -> None:
             {"queries": 4, "keys": 4, "intervals": torch.zeros(2, 4).int(), "window": (-1, 0)},
             "an odd number of bounds, 4 queries",
         ),
-        ({"queries": 4, "keys": 4, "intervals": torch.zeros(3, 4), "targets": 1}, "a mask by themselves"),
+        (
+            {"queries": 4, "keys": 4, "intervals": torch.zeros(3, 4), "targets": 1},
+            "intervals replace the mask",
+        ),
     ],
 )
 def test_masks_without_a_meaning(arguments: dict[str, object], message: str) -> None:
