@@ -132,7 +132,9 @@ def library_lines(name: str) -> frozenset[tuple[str, int]]:
     """
     stage = discover()[name]
     target = get_backend("emulator").target(stage, None)
-    binary = build(stage, target, stage.chosen_options({}), only=default_problem(name)).read_bytes()
+    # Not `only=`: that takes a build of all kernels if there is one, and the count would depend on the cache.
+    needed = {**stage.chosen_options({}), **stage.needed_options([default_problem(name)])}
+    binary = build(stage, target, needed).read_bytes()
     include = include_directory().resolve()
     files = {number: Path(path.decode()).resolve() for number, path in _FILE.findall(binary)}
     return frozenset(

@@ -23,7 +23,7 @@ def test_a_folded_rung_is_compared_with_the_one_that_has_its_kernel() -> None:
     assert FOLDED["v7b_large_tiles"] == "v7_wgmma"
     assert same_counts.differences(before, [row("v7_wgmma", 2, error=0.2), row("v8_tma", 3)]) == []
     [line] = same_counts.differences(before, [row("v7_wgmma", 1), row("v8_tma", 3)])
-    assert line == "v7_wgmma, B=1 M=64 d=64 causal=False: wgmma_instructions was 2, is 1"
+    assert line == "v7_wgmma, B=1 M=64 causal=False d=64: wgmma_instructions was 2, is 1"
 
 
 def test_a_row_that_is_missing_is_a_difference() -> None:
