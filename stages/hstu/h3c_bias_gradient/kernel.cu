@@ -1,8 +1,8 @@
 // h3c_bias_gradient: h3b_gradients with the relative attention bias and its gradient.
 //
-// The bias is added to the logits, so dS is its gradient, in fp32 registers. With a bias per head each column of
-// the gradient belongs to one block, which stores all of its rows: dS, and zeros where the mask hides the pair.
-// With a bias that heads share, the gradient is cleared first, and dS is added atomically.
+// The bias is added to the logits, so dS is its gradient, in fp32 registers. With a bias per head each column
+// of the gradient belongs to one block, which stores all of its rows: dS, and zeros where the mask hides the
+// pair. With a bias that heads share, the gradient is cleared first, and dS is added atomically.
 
 #include "ladder/dispatch.h"
 #include "ladder/hstu_gradients.h"
