@@ -59,7 +59,7 @@ answers: $(VENV)/.installed $(VENV)/.dev
 
 # BASE=COMMIT compares with another commit than the one at which the branch left main.
 check: $(VENV)/.installed $(VENV)/.dev
-	@$(BIN)/python tools/check.py $(if $(BASE),--base $(BASE))
+	@$(BIN)/python -m tools.check $(if $(BASE),--base $(BASE))
 
 lint: $(VENV)/.installed $(VENV)/.dev
 	@$(BIN)/ruff check .
@@ -81,13 +81,13 @@ lab: $(VENV)/.installed $(VENV)/.notebooks
 	@$(BIN)/ladder lab
 
 lessons: $(VENV)/.installed $(VENV)/.dev
-	@$(BIN)/python docs/lessons.py
+	@$(BIN)/python -m tools.pages.lessons
 
 slides: $(VENV)/.installed $(VENV)/.dev $(VENV)/.site
-	@$(BIN)/python docs/slides.py
+	@$(BIN)/python -m tools.pages.slides
 
 site: $(VENV)/.installed $(VENV)/.dev $(VENV)/.site
-	@$(BIN)/python docs/site.py
+	@$(BIN)/python -m tools.pages.site
 
 nbgrader: $(VENV)/.installed $(VENV)/.dev
 	@$(BIN)/python classroom/nbgrader_course.py $(EXERCISES)
@@ -102,7 +102,7 @@ wheel: $(VENV)/.installed
 	  rm -rf build/wheel; PATH="$(CURDIR)/$(BIN):$$PATH" LADDER_CUDA_INCLUDE="$$include" \
 	  $(PIP) wheel -q --no-build-isolation --no-deps -w build/wheel \
 	  -C wheel.py-api=py3 -C cmake.define.LADDER_PYTHONS="$$pythons" .
-	@$(BIN)/python release/wheel.py build/wheel/*.whl dist $(WHEEL_STAGES)
+	@$(BIN)/python tools/release/wheel.py build/wheel/*.whl dist $(WHEEL_STAGES)
 
 TRIED := v1_minimal v3_swizzle v7_wgmma
 # Without a compiler and without anything that this machine has kept: shipped rungs need neither.

@@ -118,7 +118,7 @@ lessons.times(rungs)
 #
 # `ldmatrix` also has a latency, about 30 clocks from shared memory. In the source of v2 each `ldmatrix` of K or V is
 # followed by the two `mma` that use it, which would wait for it every time. ptxas reorders them. This is what it
-# makes of a kernel's loop for `sm_90` at $d = 64$ (nvcc 13.0.88, `results/sass_order.py`):
+# makes of a kernel's loop for `sm_90` at $d = 64$ (nvcc 13.0.88, `tools/measure/sass_order.py`):
 #
 # | | `ldmatrix` before the first `mma` | then |
 # |---|---|---|

@@ -22,7 +22,7 @@ PACKAGES = (
     *("call", "call.torch", "call.distributed"),
     "debugger",
     *("course.exercises", "course.classroom", "course.lessons", "course.serving"),
-    *("bench", "cli"),
+    "cli",
 )
 EMULATOR_FOLDERS = (
     *("ptx", "program", "machine", "instructions", "sanitizer", "runtime", "libraries", "python"),
@@ -73,8 +73,7 @@ def upward(arrows: Mapping[str, set[str]], order: tuple[str, ...]) -> list[str]:
 def test_every_folder_has_a_place() -> None:
     rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     assert rooms == {name.split(".")[0] for name in PACKAGES}
-    without_door = {"ladder.bench", "ladder.common"}
-    assert exports().keys() - {"ladder"} | without_door == {f"ladder.{name}" for name in PACKAGES}
+    assert exports().keys() - {"ladder"} | {"ladder.common"} == {f"ladder.{name}" for name in PACKAGES}
     assert {path.relative_to(EMULATOR).parts[0] for path in EMULATOR.rglob("*.cpp")} == set(EMULATOR_FOLDERS)
 
 

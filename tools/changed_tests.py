@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 #: Where a change leaves its main branch; of those that exist, the nearest common ancestor counts.
 MAIN_BRANCHES = ("main", "origin/main", "upstream/main")
 STEPS, MATRIX = "tests/stages/test_steps.py", "stages/test_matrix.py"
-PAGES = ("tests/docs/test_translations.py", "tests/results/test_tables.py")
+PAGES = ("tests/docs/test_translations.py", "tests/tools/measure/test_tables.py")
 EXERCISES, LESSONS = "tests/course/exercises/test_exercises.py", "tests/course/lessons/test_notebooks.py"
 #: A rung that runs most of the emulator in seconds.
 SMOKE = f"{MATRIX}::test_one_kernel+v3_swizzle"

@@ -20,7 +20,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from changed_tests import changed_files, git, main_commit, nearest, selectors
+
+from tools.changed_tests import changed_files, git, main_commit, nearest, selectors
 
 ROOT = Path(__file__).parents[1]
 #: After these, no further test begins; the last ones then have half a minute to end.
@@ -81,10 +82,19 @@ def plan(root: Path, base: str | None) -> list[str]:
 def run_tests(chosen: Sequence[str], until: float) -> int:
     """Runs them on all cores, in this order; 0 if all that ran have passed."""
     files = list(by_file(chosen))
-    paths = os.pathsep.join([str(ROOT / "tools"), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": paths, SELECTORS: "\n".join(chosen), UNTIL: str(until)}
+    environment = {**os.environ, SELECTORS: "\n".join(chosen), UNTIL: str(until)}
     workers = str(os.cpu_count()) if len(chosen) > 1 else "0"
-    options = ["-q", "-p", "check", "-n", workers, "-m", "not full", "--durations=5", "--durations-min=5"]
+    options = [
+        "-q",
+        "-p",
+        "tools.check",
+        "-n",
+        workers,
+        "-m",
+        "not full",
+        "--durations=5",
+        "--durations-min=5",
+    ]
     return subprocess.run(
         [sys.executable, "-m", "pytest", *options, *files], cwd=ROOT, env=environment
     ).returncode

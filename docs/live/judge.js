@@ -1,4 +1,4 @@
-// Whether an answer's outputs and counts are right, by the references and limits of docs/live_recording.py.
+// Whether an answer's outputs and counts are right, by the references and limits of tools/pages/live_recording.py.
 
 const ARRAYS = { f64: Float64Array, f32: Float32Array, i32: Int32Array, u8: Uint8Array };
 

@@ -1,5 +1,5 @@
 // A rung, an example or an exercise in the browser: chooses a problem, has the worker run it, shows the counts, the
-// findings, and a warp's steps. The data are those of docs/live_pages.py.
+// findings, and a warp's steps. The data are those of tools/pages/live_pages.py.
 import { compiledForSteps, compiledSource, compilerIsHere, showEditor } from "./editor.js";
 import { element } from "./elements.js";
 import { decoded, outputComplaint, largestError, limitComplaint } from "./judge.js";

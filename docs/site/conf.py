@@ -1,4 +1,4 @@
-"""How Sphinx makes the site: of the repository's own texts, where they lie. docs/site.py calls it."""
+"""How Sphinx makes the site: of the repository's own texts, where they lie. tools/pages/site.py calls it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from docutils.nodes import SkipNode, Text, image
 from ladder.stages import discover, ladder_pages, root
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-import translations
-from formulas import mathml
-from quizzes import unfold_predictions
+from tools.pages import translations
+from tools.pages.formulas import mathml
+from tools.pages.quizzes import unfold_predictions
 
 project = "flash-ladder"
 root_doc = "README"

@@ -39,7 +39,7 @@ def add(commands: Any) -> None:
         dest="reports",
         metavar="FILE",
         help="profile nothing; read reports (.ncu-rep) of stages or of any kernels, raw and source pages of "
-        "them (.csv), or what results/measure_counters.py wrote",
+        "them (.csv), or what tools/measure/measure_counters.py wrote",
     )
     parser.add_argument("--report", type=Path, metavar="FILE.ncu-rep", help="keep the report")
     add_problem_options(parser, with_target=False)

@@ -314,7 +314,7 @@ class Operation(ABC):
     check_problems: Sequence[AnyProblem]
     #: Problems with at most one block per SM, so that the hardware's counters are exact.
     calibration_problems: Sequence[AnyProblem] = ()
-    #: The problems that ``python -m ladder.bench gpu`` measures.
+    #: The problems that ``python -m tools.bench gpu`` measures.
     bench_problems: Sequence[AnyProblem] = ()
 
     @abstractmethod

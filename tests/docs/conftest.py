@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from browser import Browser, chromium, served
-from docs_modules import ROOT, docs_module
 
 from ladder.course.serving import PageServer
+from tools.pages import live_pages
 
+ROOT = Path(__file__).parents[2]
 FOLDER, BUILD = ROOT / "build" / "site" / "live", ROOT / "build" / "wasm"
 
 
@@ -27,7 +28,7 @@ def _need_tools() -> None:
 def pages() -> Path:
     """The folder of the pages; they are built into the folders of `make site`, once."""
     _need_tools()
-    docs_module("live_pages").write_pages(FOLDER, BUILD)
+    live_pages.write_pages(FOLDER, BUILD)
     return FOLDER
 
 
@@ -35,7 +36,7 @@ def pages() -> Path:
 def banks_page() -> Iterator[str]:
     """The address of the page of accesses, which needs little of the build."""
     _need_tools()
-    path = docs_module("live_pages").write_banks_page(FOLDER, BUILD)
+    path = live_pages.write_banks_page(FOLDER, BUILD)
     with served(path.parent) as at:
         yield f"{at}/{path.name}"
 

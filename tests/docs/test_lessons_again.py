@@ -8,7 +8,10 @@ from typing import Any
 
 import nbformat
 import pytest
-from docs_modules import ROOT, docs_module
+
+from tools.pages import lessons
+
+ROOT = Path(__file__).parents[2]
 
 SCRIPTS = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
 #: What may differ between runs: an object's address, and the tags with which Pygments colours a listing.
@@ -36,7 +39,7 @@ def test_a_lesson_that_is_run_again_says_what_is_kept(script: Path) -> None:
     for module in re.findall(r'find_spec\("(\w+)"\)', script.read_text(encoding="utf-8")):
         pytest.importorskip(module)
     kept = nbformat.read(script.with_suffix(".ipynb"), as_version=4)
-    run = docs_module("lessons").run(script)
+    run = lessons.run(script)
     for cell, again in zip(kept.cells, run.cells, strict=True):
         if cell.cell_type == "code":
             assert texts(again.outputs) == texts(cell.outputs), cell.source

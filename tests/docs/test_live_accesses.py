@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 from browser import Browser
-from docs_modules import ROOT, docs_module
 from expressions import REFUSED, UNDEFINED, WRITTEN, random_expression
 
 from ladder.cli import main
 from ladder.counts import banks
 from ladder.counts.banks.explorer import lane_addresses, swizzled
 from ladder.errors import LadderError
+from tools.pages import live_pages
+
+ROOT = Path(__file__).parents[2]
 
 #: Access, width, address, swizzle, lanes, as the page of accesses takes them.
 ACCESSES = [
@@ -150,7 +152,7 @@ def test_the_examples_are_ladder_bank_s_commands(
     browser.open(banks_page)
     browser.wait_for("window.live && document.getElementById('op')")
     conflicts = []
-    for number in range(len(docs_module("live_pages").PRESETS)):
+    for number in range(len(live_pages.PRESETS)):
         browser.value(
             f"{{ const field = document.getElementById('preset'); field.selectedIndex = {number};"
             " field.dispatchEvent(new Event('change', { bubbles: true })); }"

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from browser import Browser
-from docs_modules import docs_module
 from live_page import assert_same_counts, comparable, edit, open_page, press, text_of
 
 from ladder.compile import DebugTarget, EmulatorTarget, build_program
@@ -23,10 +22,11 @@ from ladder.course.exercises import (
     write_working_copy,
 )
 from ladder.stages import read_stage
+from tools.pages import live_exercises, live_pages, live_recording
 
 
 def _exercises() -> list[Any]:
-    offered = docs_module("live_exercises").offered_exercises(docs_module("live_pages").OFFERED)
+    offered = live_exercises.offered_exercises(live_pages.OFFERED)
     return [pytest.param(one, id=one.name) for one in offered]
 
 
@@ -91,12 +91,12 @@ def test_counts_and_findings_of_an_exercise_equal_the_native_ones(
 
 def _native_answer(exercise: Exercise, text: str, folder: Path) -> Any:
     """The run of an answer on the page's first problem, natively."""
-    recording, target = docs_module("live_recording"), EmulatorTarget(exercise.arch)
+    recording, target = live_recording, EmulatorTarget(exercise.arch)
     folder.mkdir()
     write_working_copy(exercise, folder, solved=False)
     fill_gap(exercise, folder, text)
     if exercise.rung is not None:
-        problems = docs_module("live_exercises").cases_of(exercise)
+        problems = live_exercises.cases_of(exercise)
         stage = read_stage(folder).narrowed(problems)
         return recording.record_run(stage, target, problems[0], check=True, may_fail=True)
     program = build_program([folder / exercise.main_file], DebugTarget(exercise.arch, lines_only=True))

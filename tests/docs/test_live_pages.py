@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 from browser import Browser
-from docs_modules import ROOT, docs_module
 from live_page import open_page, press, text_of
+
+from tools.pages import live_pages, site
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_all_words_of_the_live_pages_are_translated() -> None:
@@ -94,7 +97,7 @@ def test_emscripten_builds_the_emulator_for_pages(tmp_path: Path) -> None:
     if not shutil.which("emcmake"):
         pytest.skip("there is no emscripten")
     for target in ("emulator", "bank_model"):
-        docs_module("live_pages").build_wasm(target, tmp_path)
+        live_pages.build_wasm(target, tmp_path)
         assert (tmp_path / f"{target}.js").is_file()
 
 
@@ -112,6 +115,6 @@ def test_a_site_is_finished_without_its_live_pages(
         (tmp_path / "emcmake").chmod(0o755)
     (tmp_path / "live").mkdir()
     (tmp_path / "live" / "banks.html").write_text("an old page")
-    docs_module("site").write_live_pages(tmp_path / "live")
+    site.write_live_pages(tmp_path / "live")
     assert ("the compiler stops" if emcmake else "apt-get install emscripten") in capsys.readouterr().out
     assert not (tmp_path / "live").exists()

@@ -9,28 +9,26 @@ from typing import Any
 
 import pytest
 from browser import Browser, served
-from docs_modules import docs_module
 from live_page import assert_same_counts, changed_rung, comparable, edit, open_page, press, text_of
 
 from ladder.compile import EmulatorTarget
 from ladder.stages import discover
+from tools.pages import live_pages, live_recording
 
 _MEGABYTE = 2**20
 
 
 def _native(rung: str, size: int, mask: str) -> Any:
     stage = discover()[rung]
-    offered = docs_module("live_pages").problems(stage)
+    offered = live_pages.problems(stage)
     problem = next(one for one in offered if (one.q_len, one.is_causal) == (size, mask == "causal"))
-    return docs_module("live_recording").record_run(
-        stage.narrowed(offered), EmulatorTarget(stage.arch(None)), problem
-    )
+    return live_recording.record_run(stage.narrowed(offered), EmulatorTarget(stage.arch(None)), problem)
 
 
 def _offered() -> list[Any]:
     return [
         pytest.param(rung, size, mask, id=f"{rung}-{size}-{mask}")
-        for rung in docs_module("live_pages").OFFERED
+        for rung in live_pages.OFFERED
         for size, mask in ((64, "none"), (100, "causal"), (256, "causal"))
     ]
 
@@ -48,15 +46,13 @@ def test_counts_equal_the_native_ones(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("example", docs_module("live_pages").EXAMPLES)
+@pytest.mark.parametrize("example", live_pages.EXAMPLES)
 def test_counts_of_an_example_equal_the_native_ones(browser: Browser, address: str, example: str) -> None:
     stage = discover()[example]
-    offered = docs_module("live_pages").problems(stage)
+    offered = live_pages.problems(stage)
     open_page(browser, address, example)
     for problem in offered:
-        native = docs_module("live_recording").record_run(
-            stage.narrowed(offered), EmulatorTarget(stage.arch(None)), problem
-        )
+        native = live_recording.record_run(stage.narrowed(offered), EmulatorTarget(stage.arch(None)), problem)
         assert_same_counts(press(browser, "run", problem=str(problem))["log"]["kernels"], native)
         said = text_of(browser, "said")
         assert "those of the native emulator" in said and "At most" not in said
@@ -78,8 +74,8 @@ def test_v1_is_small_fast_and_accurate(browser: Browser, address: str, pages: Pa
 
 @pytest.mark.full
 def test_a_missing_barrier_is_found(browser: Browser, address: str) -> None:
-    recording, stage = docs_module("live_recording"), discover()["v1_minimal"]
-    problem = docs_module("live_pages").problems(stage)[0]
+    recording, stage = live_recording, discover()["v1_minimal"]
+    problem = live_pages.problems(stage)[0]
     open_page(browser, address, "v1_minimal")
     as_it_is = press(browser, "run", size=64, mask="none", program=0, check=True)
     assert as_it_is["log"]["findings"] == []
@@ -120,7 +116,7 @@ def test_steps_show_the_debuggers_variables(browser: Browser, address: str) -> N
     from ladder.debugger import How, debug_stage, record
 
     stage = discover()["v1_minimal"]
-    offered = docs_module("live_pages").problems(stage)
+    offered = live_pages.problems(stage)
     line = next(
         number for number, text in enumerate(stage.kernel.read_text().splitlines(), 1) if "float part" in text
     )
@@ -175,8 +171,8 @@ EDITS = [
 def test_a_kernel_changed_in_the_page_does_what_it_does_natively(
     browser: Browser, compiling: str, rung: str, old: str, new: str, changes: str
 ) -> None:
-    recording, stage = docs_module("live_recording"), discover()[rung]
-    offered = docs_module("live_pages").problems(stage)
+    recording, stage = live_recording, discover()[rung]
+    offered = live_pages.problems(stage)
     problem = next(one for one in offered if (one.q_len, one.is_causal) == (64, True))
     lines = stage.kernel.read_text().splitlines()
     number = next(at for at, line in enumerate(lines, 1) if old.strip("\n") in f"{line}\n")

@@ -11,12 +11,13 @@ from types import SimpleNamespace
 
 import nbformat
 import pytest
-from docs_modules import docs_module
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from ladder.course.lessons.predictions import PREDICT_FIRST
 from ladder.course.lessons.questions import QUESTIONS
 from ladder.stages import Stage, discover
+from tools.pages import quizzes
+from tools.pages import site as module
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (texts / "examples" / "README.md").write_text("# Examples\n")
     for page in ("v1_minimal", "banks", "exercise_v1_rescale", "exercises", "gemm"):
         (target / "live" / f"{page}.html").write_text("a page")
-    module = docs_module("site")
     module.run_sphinx(texts, target, "en")
     module.run_sphinx(texts, target / "zh_CN", "zh_CN")
     return target
@@ -95,7 +95,7 @@ def test_predictions_of_a_translated_lesson_unfold() -> None:
         new_code_cell('lessons.after("threads_without_element", lambda: table)', outputs=[hidden]),
     ]
     notebook = new_notebook(cells=cells)
-    docs_module("quizzes").unfold_predictions(notebook, "提示", "答案", "未显示", lambda text: words[text])
+    quizzes.unfold_predictions(notebook, "提示", "答案", "未显示", lambda text: words[text])
     asked, shown = (cell.outputs[0].data for cell in notebook.cells)
     assert asked["text/html"].splitlines() == [
         '<details class="quiz"><summary>提示</summary>想一想。</details>',
@@ -146,13 +146,12 @@ def test_a_site_without_live_pages_says_so(tmp_path: Path) -> None:
     (tmp_path / "texts" / "README.md").write_text("# Home\n")
     for language, sentence in (("en", "without the live pages"), ("zh_CN", "未包含")):
         site = tmp_path / ("site" if language == "en" else "site/zh_CN")
-        docs_module("site").run_sphinx(tmp_path / "texts", site, language)
+        module.run_sphinx(tmp_path / "texts", site, language)
         assert sentence in (site / "docs" / "live.html").read_text(encoding="utf-8")
 
 
 def test_a_source_page_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that are written again with the same contents change nothing; another line does."""
-    module = docs_module("site")
     stage = discover()["v1_minimal"]
     own = tmp_path / "v1_minimal"
     shutil.copytree(stage.path, own)
@@ -177,7 +176,6 @@ def test_a_source_page_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.full
 def test_translated_texts_that_are_as_before_are_left_alone(tmp_path: Path) -> None:
-    module = docs_module("site")
     module.translated_tree("zh-CN", tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
     readme, extra = tmp_path / "README.md", tmp_path / "docs" / "gone.md"

@@ -5,19 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import nbformat
 import pytest
-from docs_modules import docs_module
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from ladder.course.lessons.predictions import PREDICT_FIRST
-
-
-@pytest.fixture(scope="module")
-def slides() -> ModuleType:
-    return docs_module("slides")
+from tools.pages import slides
 
 
 @pytest.fixture
@@ -43,14 +37,14 @@ def lesson(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_begins_a_slide(slides: ModuleType, lesson: Path) -> None:
+def test_what_begins_a_slide(lesson: Path) -> None:
     notebook = nbformat.read(lesson, as_version=4)
     slides.set_slide_types(notebook)
     kinds = [cell.metadata["slideshow"]["slide_type"] for cell in notebook.cells]
     assert kinds == ["slide", "skip", "-", "-", "subslide", "subslide", "notes", "slide", "skip", "slide"]
 
 
-def test_a_heading_within_a_cell_begins_a_slide_too(slides: ModuleType) -> None:
+def test_a_heading_within_a_cell_begins_a_slide_too() -> None:
     notebook = new_notebook(
         cells=[new_markdown_cell("prose, #1\n\n## One\ntext\n### Two"), new_code_cell("# no")]
     )
@@ -58,7 +52,7 @@ def test_a_heading_within_a_cell_begins_a_slide_too(slides: ModuleType) -> None:
     assert [cell.source for cell in notebook.cells] == ["prose, #1", "## One\ntext", "### Two", "# no"]
 
 
-def test_a_program_of_cuda_is_shown_before_what_came_of_it(slides: ModuleType) -> None:
+def test_a_program_of_cuda_is_shown_before_what_came_of_it() -> None:
     ran = new_code_cell("%%cuda --check\nint main() {}", outputs=[new_output("stream", text="42")])
     notebook = new_notebook(cells=[ran, new_code_cell("import nothing")])
     slides.show_programs(notebook)
@@ -69,7 +63,7 @@ def test_a_program_of_cuda_is_shown_before_what_came_of_it(slides: ModuleType) -
     assert kinds == ["subslide", "subslide", "skip"]
 
 
-def test_pages(slides: ModuleType, lesson: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_pages(lesson: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     reveal = tmp_path / "reveal"
     (reveal / "dist").mkdir(parents=True)
     (reveal / "dist" / "reveal.js").write_text("// the program")
@@ -87,14 +81,14 @@ def test_pages(slides: ModuleType, lesson: Path, tmp_path: Path, monkeypatch, ca
     assert "<math" in page and "$d$" not in page and "<code>$PATH$</code>" in page
 
 
-def test_no_slide_asks_to_run_a_cell(slides: ModuleType) -> None:
+def test_no_slide_asks_to_run_a_cell() -> None:
     shown, note = (new_output("display_data", {"text/markdown": text}) for text in ("42", PREDICT_FIRST))
     notebook = new_notebook(cells=[new_code_cell('lessons.after("q_row", show)', outputs=[shown, note])])
     slides.make_quizzes(notebook)
     assert notebook.cells[0].outputs == [shown]
 
 
-def test_a_prediction_is_a_quiz(slides: ModuleType, lesson: Path, tmp_path: Path) -> None:
+def test_a_prediction_is_a_quiz(lesson: Path, tmp_path: Path) -> None:
     page = slides.page(lesson)
     [quiz] = re.findall(r'<div class="quiz">.*?</div>', page, re.DOTALL)
     question = slides.QUESTIONS["threads_without_element"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import ModuleType
 
 import nbformat
 import polib
 import pytest
-from docs_modules import docs_module
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from tools.pages import translations
 
 PAGE = """\
 # The title
@@ -39,12 +39,7 @@ MESSAGES = [
 KEPT = re.compile(r"`[^`]*`|\$[^$]*\$|\]\([^#)][^)]*\)")
 
 
-@pytest.fixture(scope="module")
-def translations() -> ModuleType:
-    return docs_module("translations")
-
-
-def test_messages_and_their_places(translations: ModuleType) -> None:
+def test_messages_and_their_places() -> None:
     assert [piece.message for piece in translations.pieces(PAGE)] == MESSAGES
     shouted = translations.translated(PAGE, str.upper)
     assert shouted.split("\n") == [
@@ -65,7 +60,7 @@ def test_messages_and_their_places(translations: ModuleType) -> None:
     ]
 
 
-def test_a_table_that_is_measured_again_needs_no_translation(translations: ModuleType) -> None:
+def test_a_table_that_is_measured_again_needs_no_translation() -> None:
     """Neither its figures nor its date are language."""
     table = "Speed on 2026-11-23:\n\n| | v1 |\n| --- | --- |\n| time | 3.2 us |\n"
     assert [piece.message for piece in translations.pieces(table)] == ["Speed on {date}:", "time"]
@@ -76,9 +71,7 @@ def test_a_table_that_is_measured_again_needs_no_translation(translations: Modul
         assert found == f"{date}：速度\n\n| | v1 |\n| --- | --- |\n| 时间 | {time} |\n"
 
 
-def test_a_sentence_that_changes_is_untranslated(
-    translations: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sentence_that_changes_is_untranslated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(translations, "ROOT", tmp_path)
     page = tmp_path / "page.md"
     page.write_text("# One\n\nTwo words.\n")
@@ -96,7 +89,7 @@ def test_a_sentence_that_changes_is_untranslated(
 
 
 def test_a_lesson_is_translated_with_what_it_says_itself(
-    translations: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(translations, "ROOT", tmp_path)
     said = new_output("execute_result", {"text/markdown": "Your turn.", "text/plain": "Verdict"})
@@ -119,7 +112,7 @@ def test_a_lesson_is_translated_with_what_it_says_itself(
     assert debugger.outputs[0].text == "(ladder) break 7\nkernel.cu:7 处的断点 1，若 x\n   7  int y;"
 
 
-def test_each_form_of_the_debuggers_sentences_is_in_a_lesson(translations: ModuleType) -> None:
+def test_each_form_of_the_debuggers_sentences_is_in_a_lesson() -> None:
     """So that none is left behind in English, or in the catalogue, when the debugger says it otherwise."""
     asked_for: list[str] = []
 
@@ -134,7 +127,7 @@ def test_each_form_of_the_debuggers_sentences_is_in_a_lesson(translations: Modul
     assert set(translations.TRANSCRIPT) - set(asked_for) == set()
 
 
-def test_labels_of_drawings_are_translated_where_they_are(translations: ModuleType) -> None:
+def test_labels_of_drawings_are_translated_where_they_are() -> None:
     """Figures, names of rungs and code are none; the parts of a title are labels, too."""
     drawing = (
         "<svg><title>block 1, on one SM; v2_warp_mma: 8 conflicts</title><path d='M 0 1'/>"
@@ -149,7 +142,7 @@ def test_labels_of_drawings_are_translated_where_they_are(translations: ModuleTy
     )
 
 
-def test_what_the_program_says_is_translated_with_its_fields(translations: ModuleType) -> None:
+def test_what_the_program_says_is_translated_with_its_fields() -> None:
     """As in gettext's own check of formats: a field that is missing or has another format would be an error
     when the message is shown."""
     said = list(dict.fromkeys(translations.messages(translations.PROGRAM)))
@@ -164,14 +157,14 @@ def test_what_the_program_says_is_translated_with_its_fields(translations: Modul
             assert sorted(field.findall(translation)) == sorted(field.findall(message)), message
 
 
-def test_a_translation_keeps_what_is_not_language(translations: ModuleType) -> None:
+def test_a_translation_keeps_what_is_not_language() -> None:
     """Code, formulas and addresses of a message are those of its translation, too."""
     for language in translations.LANGUAGES:
         for entry in translations.read_catalogue(language).translated_entries():
             assert set(KEPT.findall(entry.msgstr)) == set(KEPT.findall(entry.msgid))
 
 
-def test_links_of_the_readme_lead_to_translated_headings(translations: ModuleType) -> None:
+def test_links_of_the_readme_lead_to_translated_headings() -> None:
     """Links to pages that are translated lead to the site, whose headings have the words of that language."""
     for language in translations.LANGUAGES:
         translate = translations.translator(language)
@@ -187,7 +180,7 @@ def test_links_of_the_readme_lead_to_translated_headings(translations: ModuleTyp
 
 
 def test_an_exercise_s_words_are_translated_but_not_its_answers(
-    translations: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(translations, "ROOT", tmp_path)
     (tmp_path / "exercise.toml").write_text(
@@ -198,7 +191,7 @@ def test_an_exercise_s_words_are_translated_but_not_its_answers(
     assert list(translations.messages("exercise.toml")) == wanted
 
 
-def test_a_task_in_a_lesson_is_translated(translations: ModuleType) -> None:
+def test_a_task_in_a_lesson_is_translated() -> None:
     task = r"""**The title**
 
 All \*\*b of `c_d` \<N>.
@@ -210,7 +203,7 @@ To write: the rest. Then run the cell again."""
     assert "R" in shown.split("\n\n")[2]
 
 
-def test_what_to_write_may_be_a_formula(translations: ModuleType) -> None:
+def test_what_to_write_may_be_a_formula() -> None:
     words = {"The title": "T", "To write: {goal}. Then run the cell again.": "W {goal}"}
     for goal, request in (
         ("1 - T^2", "W 1 - T^2"),

@@ -1,5 +1,5 @@
-"""Accesses whose cost ptxas decides: compares the emulator's counts for results/accesses.cu with an H200's,
-case by case (results/measure_accesses.py).
+"""Accesses whose cost ptxas decides: the emulator's counts for tools/measure/accesses.cu are an H200's,
+case by case (tools/measure/measure_accesses.py).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MEASURED = measured()
 
 @pytest.fixture(scope="module")
 def counted() -> dict[str, dict[str, int | None]]:
-    program = build_program([ROOT / "results" / "accesses.cu"], EmulatorTarget(ARCH), [])
+    program = build_program([ROOT / "tools" / "measure" / "accesses.cu"], EmulatorTarget(ARCH), [])
 
     def counts(case: str) -> dict[str, int | None]:
         (launch,) = run_program(program, [case], ARCH).launches

@@ -1,9 +1,8 @@
 """Compares the emulator's counts for the stages with the counters of an H200 and an H100.
 
-``results/h200/counters*.csv`` and ``results/h100/counters*.csv`` hold the measurements of
-``results/measure_counters.py``, with at most one block per SM. The emulator runs the same source for the same
-architecture. Instructions and sectors are equal, and what wgmma reads. So are other wavefronts and conflicts,
-except for
+``results/h200/counters*.csv`` and ``results/h100/counters*.csv`` hold what ``tools.measure.measure_counters``
+measured, with at most one block per SM. The emulator runs the same source for the same architecture.
+Instructions and sectors are equal, and what wgmma reads. So are other wavefronts and conflicts, except for
 
 - lost arbitration: when a warp's ldmatrix meets another warp's data on its way into the L1, the hardware
   counts an extra wavefront and conflict. Their number varies between launches; a separate counter bounds it.

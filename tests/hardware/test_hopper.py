@@ -1,6 +1,6 @@
 """Compares wgmma and TMA on the emulator with an H200: placement of operands and boxes, refusals, counts.
 
-``results/measure_hopper.py``, whose program is used here, measured the data.
+``tools/measure/measure_hopper.py``, whose program is used here, measured the data.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import os
 import subprocess
 from pathlib import Path
 
-import measure_hopper
 import pandas as pd
 import pytest
 
 from ladder.compile import EmulatorTarget, build_program
+from tools.measure import measure_hopper
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data" / "h200"

@@ -19,7 +19,7 @@ from ladder.stages import discover, root
 REPOSITORY = Path(__file__).parents[2]
 MATRIX = REPOSITORY / "stages" / "test_matrix.py"
 #: What a verdict goes through.
-FOLDERS = ("bench", "compile", "operations", "run", "stages")
+FOLDERS = ("ladder/compile", "ladder/operations", "ladder/run", "ladder/stages", "tools/bench")
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def strings(source: str) -> Iterator[str]:
 
 def test_no_verdict_names_a_rung() -> None:
     names = re.compile("|".join(rf"\b{name}\b" for name in shipped()))
-    files = [path for folder in FOLDERS for path in (REPOSITORY / "ladder" / folder).rglob("*.py")]
+    files = [path for folder in FOLDERS for path in (REPOSITORY / folder).rglob("*.py")]
     named = {
         str(path): name
         for path in [*files, MATRIX, MATRIX.with_name("conftest.py")]

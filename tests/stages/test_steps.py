@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import steps
 
 from ladder.compile import build
 from ladder.run.backends import get_backend
 from ladder.stages import Stage, discover, include_directory
+from tools.measure import steps
 
 #: The most lines of code that a rung adds to the one before it, with the lines of the shared headers that it
 #: is the first to use.

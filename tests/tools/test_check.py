@@ -3,9 +3,9 @@
 import subprocess
 from pathlib import Path
 
-import changed_tests
-import check
 import pytest
+
+from tools import changed_tests, check
 
 ROOT = Path(__file__).parents[2]
 

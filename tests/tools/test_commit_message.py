@@ -4,8 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import commit_message
 import pytest
+
+from tools import commit_message
 
 LONG = "x" * 73
 

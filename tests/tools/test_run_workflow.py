@@ -5,8 +5,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import run_workflow
 import yaml
+
+from tools import run_workflow
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))

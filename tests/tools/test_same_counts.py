@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import same_counts
 
 from ladder.stages import FOLDED
+from tools import same_counts
 
 
 def row(stage: str, instructions: int, **others: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 The metrics are documented in "Nsight Compute, Profiling Guide, Metrics Reference" and by ``ncu
 --query-metrics``. Measurements decided which of them count the same as the emulator
-(``results/measure_counters.py``).
+(``tools/measure/measure_counters.py``).
 """
 
 from __future__ import annotations

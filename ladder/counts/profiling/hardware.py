@@ -129,7 +129,7 @@ def profile(
 
 
 def read(paths: Sequence[Path]) -> list[Counted]:
-    """Reads reports: ``.ncu-rep``, raw and source pages as CSV, or tables by ``results/measure_counters.py``.
+    """Reads reports: ``.ncu-rep``, raw and source pages as CSV, or tables by ``tools/measure``.
 
     A source page alone has no counters of whole kernels; with the raw page of the same launches, it adds the
     lines.

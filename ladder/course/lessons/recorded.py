@@ -148,7 +148,7 @@ def measured_options(stages: Sequence[str]) -> pd.DataFrame | Note:
 
 def options_by_head_dim(rows: pd.DataFrame) -> dict[tuple[str, str], dict[str, str]]:
     """By contender and problem, the speeds in bursts by head dimension, with multiples of the dense rung's
-    (results/measure_options.py). The dense rung was measured several times: the median.
+    (tools/measure/measure_options.py). The dense rung was measured several times: the median.
     """
     found: dict[tuple[str, str], dict[str, str]] = {}
     named = rows.assign(problem=[_option(row) for _, row in rows.iterrows()])

@@ -22,7 +22,7 @@ def roofline_picture(table: pd.DataFrame, *, wavefronts_per_second: float, roof:
 
     ``table`` has one row per kernel: ``stage``, ``flops``, ``wavefronts``, ``conflicts`` (the wavefronts that
     conflicts add) and ``tflops``. The slope is the rate of all SMs together, one wavefront per cycle each;
-    the roof, in TFLOP/s, is the rate of mma.sync on registers alone. ``python -m ladder.bench ceilings``
+    the roof, in TFLOP/s, is the rate of mma.sync on registers alone. ``python -m tools.bench ceilings``
     measures both. An arrow shows where the kernel would be without its conflicts.
     """
     figure = new_figure(10.5, 6.2)

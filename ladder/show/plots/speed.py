@@ -18,10 +18,10 @@ def speed_picture(
 ) -> Figure:
     """Draws one panel per problem, with one bar per contender, in TFLOP/s.
 
-    ``table`` is the output of ``python -m ladder.bench gpu``; a problem is ``{"N": 4096, "d": 64, "dtype":
+    ``table`` is the output of ``python -m tools.bench gpu``; a problem is ``{"N": 4096, "d": 64, "dtype":
     "bf16", "causal": False}``. A rung that does not take its dtype is shown on the problem it was measured
     on, with a note. The dashed line is ``ceiling``, the TFLOP/s of mma.sync on registers alone (``python -m
-    ladder.bench ceilings``), which no kernel that uses mma.sync exceeds. v7 and above, and cuDNN, use wgmma,
+    tools.bench ceilings``), which no kernel that uses mma.sync exceeds. v7 and above, and cuDNN, use wgmma,
     which is faster.
     """
     panels = [_rows(table, problem) for problem in problems]

@@ -428,8 +428,7 @@ def test_a_file_that_is_no_report(tmp_path: Path, capsys: Captured) -> None:
 def test_the_script_that_measures_bounds(
     gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "results"))
-    import measure_bounds
+    from tools.measure import measure_bounds
 
     runs = [Run("v2_warp_mma", problem) for problem in measure_bounds.PROBLEMS]
     counts: dict[str, int | None] = dict.fromkeys(COUNTERS, 7)

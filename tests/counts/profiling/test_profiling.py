@@ -89,8 +89,7 @@ def test_no_ncu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rows_of_the_measuring_script(ncu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "results"))
-    import measure_counters
+    from tools.measure import measure_counters
 
     report = tmp_path / "a.ncu-rep"
     (report.with_suffix(".json")).write_text(json.dumps([]))
@@ -111,10 +110,8 @@ def test_rows_of_the_measuring_script(ncu: Path, tmp_path: Path, monkeypatch: py
 
 
 def test_the_foreign_swizzle_changes_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "results"))
-    import measure_counters
-
     from ladder.stages import root
+    from tools.measure import measure_counters
 
     name = measure_counters.with_foreign_swizzle(tmp_path)
     ours = (root() / "v3_swizzle" / "kernel.cu").read_text().splitlines()

@@ -16,8 +16,6 @@ from pathlib import Path
 import pytest
 from exercise_cost import is_quick
 
-from ladder.bench.gaps import gap_mutants, judge_gap
-from ladder.bench.mutants import equivalent
 from ladder.common import cache
 from ladder.course.exercises import (
     Exercise,
@@ -33,6 +31,8 @@ from ladder.course.exercises import (
 )
 from ladder.operations import DecodingProblem
 from ladder.operations.hstu.problem import HstuProblem
+from tools.bench.gaps import gap_mutants, judge_gap
+from tools.bench.mutants import equivalent
 
 EXERCISES = exercises()
 #: A fixed folder, so that builds can be reused by later runs.

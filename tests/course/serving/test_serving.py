@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs_modules import docs_module
 
 from ladder.cli import main
 from ladder.common import sandbox
@@ -27,6 +26,7 @@ from ladder.course.serving import Limits, PageServer
 from ladder.errors import LadderError
 from ladder.operations import Problem
 from ladder.stages import discover
+from tools.pages import live_recording
 
 ROOT = Path(__file__).parents[3]
 V1 = "v1_minimal"
@@ -87,7 +87,7 @@ def compiled(server: PageServer, source: str, name: str = V1, **more: Any) -> tu
 
 
 def test_a_source_is_compiled_as_the_rung_is(server: PageServer) -> None:
-    recorded = docs_module("live_recording").record_run
+    recorded = live_recording.record_run
     problem = Problem(1, 1, 64, 64, 64)
     stage = discover()[V1].narrowed([problem])
     native = recorded(stage, EmulatorTarget(stage.arch(None)), stage.accept(problem)).ptx

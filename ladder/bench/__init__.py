@@ -1,1 +1,0 @@
-"""Benchmarks of the project's own parts: ``python -m ladder.bench emulator``."""

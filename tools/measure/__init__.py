@@ -1,0 +1,1 @@
+"""Measurements on GPUs, kept in results/, and the tables and pictures made of them."""

@@ -1,0 +1,1 @@
+"""Lessons' outputs, slides, the site with its live pages, and translations."""
