@@ -360,6 +360,8 @@ template <typename T, int d, typename A, bool kIntervals> struct Consumer {
       load(part_16, part<16, 16>(bias, warp_row() % 64, col));
       copy(columns<16>(s, col), part_16);
     }
+    // ldmatrix reads through another proxy than TMA writes: the mbarrier alone does not order the two.
+    fence_async_proxy();
     __syncwarp(); // all lanes have read the bias
     release_bias();
   }
