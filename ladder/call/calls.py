@@ -87,7 +87,8 @@ def attention(
         deterministic = must_be_deterministic(deterministic)
         return _operator(query, key, value, *arguments, backward, deterministic, *variant)
     differentiable = torch.is_grad_enabled() and _requires_grad(query, key, value, sinks)
-    deterministic = must_be_deterministic(deterministic) if differentiable else deterministic
+    if differentiable and torch.are_deterministic_algorithms_enabled():
+        deterministic = must_be_deterministic(deterministic)
     gradients_by = (backward, deterministic) if differentiable else None
     run = prepared(query, key, value, *arguments, gradients_by, *variant)
     if differentiable:

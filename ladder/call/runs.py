@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd import profiler
 
+from ladder.common.words import listed
 from ladder.compile import build
 from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.operations import AnyProblem, Output, Tensors, address_of, in_memory, operation_of, torch_dtypes
@@ -28,6 +29,8 @@ from ladder.stages import Ladder, Stage, discover, format_options
 
 #: Instead of a stage's name: the highest that takes the problem there and that has been timed.
 AUTO = "auto"
+#: Of a launch that torch's profiler does not see.
+_UNRECORDED = nullcontext()
 
 
 @dataclass(frozen=True)
@@ -90,24 +93,19 @@ class Run:
         self.kinds = [(one.shape, _contiguous(one.shape), dtypes[one.dtype]) for one in outputs]
 
     def __call__(self, *inputs: Tensor | None) -> tuple[Tensor, ...]:
-        if profiler._is_profiler_enabled:
-            with profiler.record_function(self.name):
-                return self._launched(inputs)
-        return self._launched(inputs)
-
-    def _launched(self, inputs: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
         outputs = self.empty_outputs()
         tensors = [*inputs, *outputs]
         try:
             for place in self.places:
                 address_of(inputs[place])  # type: ignore[arg-type] # torch copies from any address
                 tensors[place] = _copy(inputs[place])  # type: ignore[arg-type]
-            self.launch(tensors)
+            with profiler.record_function(self.name) if profiler._is_profiler_enabled else _UNRECORDED:
+                self.launch(tensors)
         except RuntimeError:  # a tensor without an address, or torch's of one without storage
             found = all_in_memory(self.inputs, inputs)
             if all(map(operator.is_, found, inputs)):
                 raise
-            return self._launched((*found,))
+            return self(*found)
         return (*outputs,)
 
     def empty_outputs(self) -> list[Tensor]:
@@ -230,7 +228,8 @@ def highest(
     lines = [message for _, message in sorted(refusals, key=lambda refusal: refusal[0])]
     if len(lines) > 2:
         lines[2:] = [f"nor does any of {len(lines) - 2} other stages"]
-    raise UnsupportedProblem("no stage takes this problem:\n" + "\n".join(lines))
+    having = f", which has {listed(sorted(problem.features))}" if problem.features else ""
+    raise UnsupportedProblem(f"no stage takes this problem{having}:\n" + "\n".join(lines))
 
 
 def require_head_dim(problem: AnyProblem, ladder: Ladder) -> None:

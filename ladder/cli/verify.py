@@ -15,7 +15,7 @@ EPILOG = "Prints the verdict as JSON. Returns 0 if it is right, 1 if it is wrong
 
 def add(commands: Any) -> None:
     """Adds this subcommand to the argparse subparsers ``commands``."""
-    text = "judge a PyTorch module with CUDA kernels (ModelNew) by a reference (Model)"
+    text = "judge a PyTorch module with CUDA kernels by a reference"
     parser = add_command(commands, "verify", _run, text)
     parser.epilog = EPILOG
     parser.add_argument("candidate", type=Path, metavar="candidate.py")

@@ -267,7 +267,7 @@ def test_what_no_rung_differentiates() -> None:
     with pytest.raises(UnsupportedProblem, match="keys in pages have none"):
         call(query=leaf, pages=pages())
     wide = torch.zeros(3, 16, HEADS, 256).half().requires_grad_()
-    with pytest.raises(UnsupportedProblem, match="h3b_gradients takes d = 32, 64, 128, not 256"):
+    with pytest.raises(UnsupportedProblem, match="no stage takes d = 256; stages take 32, 64, 128"):
         ladder.hstu_attention(*wide, ints(0, 16))
 
 

@@ -55,7 +55,7 @@ def test_what_is_imported_is_asked_for() -> None:
 def test_a_wheel_carries_what_the_repository_has(tmp_path: Path, monkeypatch) -> None:
     """Installs the folders as a wheel's build does, and finds them there."""
     lines = ("cmake_minimum_required(VERSION 3.24)", "project(contents NONE)")
-    include = f"include({ROOT}/release/contents.cmake)"
+    include = f"include({ROOT}/tools/release/contents.cmake)"
     (tmp_path / "CMakeLists.txt").write_text("\n".join([*lines, include]))
     cmake = [sys.executable, "-m", "cmake"]
     subprocess.run([*cmake, "-S", ".", "-B", "build"], cwd=tmp_path, check=True, capture_output=True)

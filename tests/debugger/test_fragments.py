@@ -40,7 +40,7 @@ def test_a_tile_of_the_library_is_the_product() -> None:
     found, inputs = stopped_at("v7_wgmma", "softmax(s, o, rows", "s")
     s = np.array(found[0].elements, dtype=np.float64)
     q, k = (inputs[name].astype(np.float64) for name in "qk")
-    assert np.abs(s - (q @ k.T)[16:32, : s.shape[1]]).max() < 1e-4
+    assert np.abs(s[:, : len(k)] - (q @ k.T)[16:32]).max() < 1e-4
     assert found[0].lanes[0][:4] == [0, 0, 1, 1] and found[0].lanes[9][8:10] == [4, 4]
 
 

@@ -30,7 +30,8 @@ def declared(text: str) -> set[str]:
             owner = ""
         if depth == 0 and (found := _TYPE.match(line) or _ALIAS.match(line)):
             names.add(found[1])
-            owner, is_public = (found[1] if line.endswith("{") or following.endswith("{") else ""), True
+            opens = line.endswith("{") or (following.endswith("{") and not line.endswith(";"))
+            owner, is_public = found[1] if opens else "", True
         elif line.strip() in ("public:", "private:", "protected:"):
             is_public = line.strip() == "public:"
         elif depth == 0 or (depth == 2 and owner and is_public):

@@ -38,6 +38,7 @@ _MEASURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 #: The counters' headings in tables.
 COUNT_HEADINGS = {column: heading.strip() for heading, column, _ in _MEASURES} | {
     "executed": "warp instructions",
+    "global_atomic_instructions": "global atomics",
     "conflicts_ld": "bank conflicts ld",
     "conflicts_st": "bank conflicts st",
     "conflicts_atom": "bank conflicts atom",

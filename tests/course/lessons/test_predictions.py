@@ -90,7 +90,7 @@ _KNOWN = {
     "blocks_of_v1b": 9,
     "sectors_written": 3 * 192 * 64 + 3 * 192 // 8,
     "mma_of_v3": 4 * 3 * 192 * (5 * 48) * 64 // 4096,
-    "wgmma_a_tile": 7,
+    "wgmma_a_tile": 12,
     "tma_loads": 3 * 7,
     "clocks_of_products": 640,
     "items_of_a_block": 11,
