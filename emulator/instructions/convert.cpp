@@ -428,6 +428,8 @@ bool is_float(ptx::Type type) {
 
 bool bind_cvt(Binder &b) {
   using ptx::Type;
+  if (b.has("pack"))
+    return bind_integer_pack(b);
   only(b, {"rn", "rz", "rm", "rp", "rni", "rzi", "rmi", "rpi", "rna", "ftz", "sat", "relu", "satfinite",
            "e4m3x2", "e5m2x2"});
   const auto &modifiers = b.source.modifiers;

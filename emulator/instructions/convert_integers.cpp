@@ -80,6 +80,25 @@ machine::Handler integer_handler(unsigned from_bytes, unsigned to_bytes, bool fr
                        : integer_handler<Op, W, W>(from_signed, to_signed);
 }
 
+/// d = c << 2 * size | a << size | b, with a and b saturated to `size` bits.
+struct PackIntegers {
+  explicit PackIntegers(const Instruction &in)
+      : size_(unsigned(in.imm)), bottom_(in.flags ? -(1 << (size_ - 1)) : 0),
+        top_(bottom_ + (1 << size_) - 1) {}
+  std::uint32_t operator()(std::int32_t a, std::int32_t b, std::uint32_t c) const {
+    const std::uint64_t packed = std::uint64_t(c) << 2 * size_ | field(a) << size_ | field(b);
+    return static_cast<std::uint32_t>(packed);
+  }
+  std::uint32_t operator()(std::int32_t a, std::int32_t b) const { return (*this)(a, b, 0); }
+
+private:
+  std::uint64_t field(std::int32_t value) const {
+    return std::uint32_t(std::clamp(value, bottom_, top_)) & ((1u << size_) - 1);
+  }
+  unsigned size_;
+  std::int32_t bottom_, top_;
+};
+
 } // namespace
 
 unsigned bits_of_type(ptx::Type type) { return 8 * ptx::type_bytes(type); }
@@ -105,6 +124,26 @@ bool bind_integer_to_integer(Binder &b, ptx::Type to, ptx::Type from) {
   b.out.execute = b.has("sat") ? integer_handler<Clamped>(from_lane, to_lane, is_signed(from), is_signed(to))
                                : integer_handler<Extend>(from_lane, to_lane, is_signed(from), is_signed(to));
   return true;
+}
+
+bool bind_integer_pack(Binder &b) {
+  // pack.sat, the type of the result's fields, that of a and b, and with fields below 16 bits that of c.
+  const auto &modifiers = b.source.modifiers;
+  const bool has_rest = modifiers.size() == 5;
+  if (modifiers.size() < 4 || modifiers[0] != "pack" || modifiers[1] != "sat" || modifiers[3] != "s32" ||
+      (has_rest && modifiers[4] != "b32"))
+    b.unsupported("it has the form cvt.pack.sat.TYPE.s32, with .b32 for TYPE below 16 bits");
+  constexpr std::pair<std::string_view, int> kSizes[] = {{"2", 2}, {"4", 4}, {"8", 8}, {"16", 16}};
+  const std::string_view type = modifiers[2];
+  const auto size =
+      std::ranges::find_if(kSizes, [&](const auto &one) { return one.first == type.substr(1); });
+  if ((type[0] != 's' && type[0] != 'u') || size == std::end(kSizes) || has_rest != (size->second < 16))
+    b.unsupported("it has the form cvt.pack.sat.TYPE.s32, with .b32 for TYPE below 16 bits");
+  b.out.imm = size->second;
+  b.out.flags = type[0] == 's';
+  return has_rest
+             ? bind_elementwise<PackIntegers, std::uint32_t, std::int32_t, std::int32_t, std::uint32_t>(b)
+             : bind_elementwise<PackIntegers, std::uint32_t, std::int32_t, std::int32_t>(b);
 }
 
 } // namespace ladder::instructions

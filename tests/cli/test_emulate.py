@@ -309,6 +309,7 @@ int main() {
   cudaFree(x);
   cublasDestroy(handle);
 }
+static_assert(sizeof(__nv_bfloat16) == 2 && sizeof(__half) == 2); // as NVIDIA's, it includes their headers
 """
 
 

@@ -113,6 +113,33 @@ def test_registers_wider_than_their_types() -> None:
         assert got[form]["d"].tolist() == [wrap(function(int(v)), "u64") for v in a], form
 
 
+@pytest.mark.parametrize("field", ["s2", "u2", "s4", "u4", "s8", "u8", "s16", "u16"])
+def test_pack_saturates_two_integers_above_each_other(field: str) -> None:
+    """By the PTX manual: b's field is the lowest, a's is above it, and the low bits of c fill the rest."""
+    size = int(field[1:])
+    rng = random.Random(field)
+    values = integers("s32")
+    a, b = ([rng.choice(values) for _ in range(200)] for _ in range(2))
+    c = [rng.getrandbits(32) for _ in a]
+    form = f"cvt.pack.sat.{field}.s32" + (".b32 %d, %a, %b, %c;" if size < 16 else " %d, %a, %b;")
+    columns = {"a": ("s32", np.array(a, np.int32)), "b": ("s32", np.array(b, np.int32))}
+    got = run_forms({form: form}, {**columns, "c": ("u32", np.array(c, np.uint32))}, {"d": "u32"})
+
+    def packed(x: int, y: int, rest: int) -> int:
+        fields = wrap(clamp(x, field), f"u{size}") << size | wrap(clamp(y, field), f"u{size}")
+        return fields if size == 16 else wrap(rest << 2 * size | fields, "u32")
+
+    assert got[form]["d"].tolist() == [*map(packed, a, b, c)]
+
+
+@pytest.mark.parametrize("form", ["sat.s8.s32", "sat.s16.s32.b32", "s8.s32.b32", "sat.s32.s32.b32"])
+def test_other_forms_of_pack_are_refused(form: str) -> None:
+    with pytest.raises(FaultError, match=r"cvt\.pack\.sat\.TYPE\.s32"):
+        run_forms(
+            {form: f"cvt.pack.{form} %d, %a, %a, %a;"}, {"a": ("s32", np.zeros(1, np.int32))}, {"d": "u32"}
+        )
+
+
 # --- integers and floats --------------------------------------------------------------------------
 
 
