@@ -203,7 +203,6 @@ LaneAccess mbarrier_access(Warp &warp, const Instruction &in) {
 // Operands: op[0] the address, op[1] the destination, op[2] the count, state or parity.
 constexpr std::uint32_t kDrop = 1u << kAddressFlagBits;
 constexpr std::uint32_t kExpectsBytes = 1u << (kAddressFlagBits + 1); ///< op[2] is a tx-count
-constexpr std::uint32_t kParity = 1u << (kAddressFlagBits + 2);
 constexpr std::uint32_t kNoComplete = 1u << (kAddressFlagBits + 3);
 
 void mbarrier_init(Warp &warp, const Instruction &in) {
@@ -268,16 +267,11 @@ void mbarrier_bytes(Warp &warp, const Instruction &in) {
   });
 }
 
-/// The parity of the phase that a lane waits for.
+/// The parity of the phase that a lane waits for: bit 0 of the operand, of which PTX allows only 0 and 1.
+/// Triton 3.9 waits for 0xffffffff.
 std::uint32_t phase_waited_for(Warp &warp, const Instruction &in, int lane) {
-  if (!(in.flags & kParity))
-    return Mbarrier::unpack(warp.lanes<std::uint64_t>(in.op[2])[lane]).phase;
-  const std::uint32_t parity = warp.lanes<std::uint32_t>(in.op[2])[lane];
-  if (parity > 1)
-    throw FaultError(
-        FaultKind::bad_operand,
-        "a wait for an mbarrier's phase of parity " + std::to_string(parity) + "; 0 and 1 are allowed", lane);
-  return parity;
+  return in.flags & kWaitsByParity ? warp.lanes<std::uint32_t>(in.op[2])[lane] & 1
+                                   : Mbarrier::unpack(warp.lanes<std::uint64_t>(in.op[2])[lane]).phase;
 }
 
 void mbarrier_wait(Warp &warp, const Instruction &in) {
@@ -420,7 +414,7 @@ bool bind_mbarrier(Binder &binder) {
     set_address(binder, binder.operand(0));
   } else if (binder.has("test_wait") || binder.has("try_wait")) {
     const bool parity = binder.has("parity");
-    out.flags = parity ? kParity : 0;
+    out.flags = parity ? kWaitsByParity : 0;
     out.op[1] = binder.destination_predicate(binder.operand(0));
     out.op[2] = binder.source_slot(2, parity ? Type::u32 : Type::b64);
     out.execute = mbarrier_wait;

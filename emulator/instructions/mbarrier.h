@@ -1,6 +1,7 @@
 // mbarrier objects, as stored in shared memory.
 #pragma once
 
+#include "instructions/addressing.h"
 #include "machine/block.h"
 #include "machine/fault.h"
 
@@ -37,6 +38,9 @@ struct Mbarrier {
     return barrier;
   }
 };
+
+/// A flag of the instructions that wait for a phase: by its parity, not by a state.
+inline constexpr std::uint32_t kWaitsByParity = 1u << (kAddressFlagBits + 2);
 
 /// For messages: what the current phase still lacks.
 inline std::string describe_mbarrier(std::uint64_t bits) {

@@ -108,6 +108,7 @@ void BlockChecker::bulk_copy(Warp &warp, const Instruction &in) {
   unsigned bytes = 0;
   // Only one lane may issue these: loads to one address, or reductions of one source into one address.
   std::set<std::tuple<std::uint64_t, std::uint64_t, decltype(instructions::BulkCopy::coordinates)>> issued;
+  Phases phases;
   for_lanes(warp.active(), [&](int lane) {
     const instructions::BulkCopy copy = instructions::bulk_copy_of(warp, in, lane);
     const bool loads = copy.kind == instructions::BulkKind::load;
@@ -127,7 +128,7 @@ void BlockChecker::bulk_copy(Warp &warp, const Instruction &in) {
     if (!is_first)
       return note(Kind::election, lane, std::uint64_t(std::popcount(warp.active())), Where::none);
     if (loads)
-      return begin_load(at, lane, copy);
+      return begin_load(at, lane, copy, phases);
     store.read = begin_read(at, lane, copy.shared, bytes);
     if (copy.kind == instructions::BulkKind::exchange)
       begin_landing(at, lane,
@@ -137,12 +138,14 @@ void BlockChecker::bulk_copy(Warp &warp, const Instruction &in) {
                      .reduces = copy.reduces,
                      .is_bulk = true,
                      .swizzle = {},
-                     .source = store.read});
+                     .source = store.read},
+                    phases);
     else
       stores_[at.thread(lane)].open.push_back(std::move(store));
   });
   report(at, bytes);
   carry_out(at, warp.active()); // invalid ones too, which end the block: its waiters would wait forever
+  check_waits(at, phases);
 }
 
 /// Records the global memory that a bulk copy reads or writes; returns false if part of it does not exist.
@@ -186,6 +189,7 @@ bool BlockChecker::touch_bulk_global(const Context &at, const instructions::Bulk
 void BlockChecker::async_store(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
   unsigned bytes = 0;
+  Phases phases;
   for_lanes(warp.active(), [&](int lane) {
     const instructions::AsyncStore store = instructions::async_store_of(warp, in, lane);
     bytes = store.bytes;
@@ -199,14 +203,17 @@ void BlockChecker::async_store(Warp &warp, const Instruction &in) {
                      .bytes = bytes,
                      .reduces = store.reduces,
                      .swizzle = {},
-                     .source = nullptr});
+                     .source = nullptr},
+                    phases);
   });
   report(at, bytes);
   carry_out(at, warp.active()); // invalid ones too, which end the block: its waiters would wait forever
+  check_waits(at, phases);
 }
 
 /// A load lands in this block, in another block of the cluster, or at the same offset in several.
-void BlockChecker::begin_load(const Context &at, int lane, const instructions::BulkCopy &copy) {
+void BlockChecker::begin_load(const Context &at, int lane, const instructions::BulkCopy &copy,
+                              Phases &phases) {
   const auto land = [&](std::uint64_t to, std::uint64_t mbarrier) {
     begin_landing(at, lane,
                   {.to = to,
@@ -214,7 +221,8 @@ void BlockChecker::begin_load(const Context &at, int lane, const instructions::B
                    .bytes = unsigned(copy.shared_extent),
                    .is_bulk = true,
                    .swizzle = copy.map ? std::optional(copy.map->swizzle) : std::nullopt,
-                   .source = nullptr});
+                   .source = nullptr},
+                  phases);
   };
   if (!copy.cta_mask)
     return land(copy.shared, copy.mbarrier);
@@ -226,8 +234,9 @@ void BlockChecker::begin_load(const Context &at, int lane, const instructions::B
       land(in_block(rank, copy.shared), in_block(rank, copy.mbarrier));
 }
 
-/// Reductions commute: they race with other accesses, but not with each other.
-void BlockChecker::begin_landing(const Context &at, int lane, const Landing &landing) {
+/// Reductions commute: they race with other accesses, but not with each other. `phases` gets the phase that
+/// counts the bytes.
+void BlockChecker::begin_landing(const Context &at, int lane, const Landing &landing, Phases &phases) {
   const auto place = owner(landing.to, landing.bytes),
              signal = owner(landing.mbarrier, sizeof(std::uint64_t));
   if (!place || !signal || place->first != signal->first)
@@ -252,6 +261,8 @@ void BlockChecker::begin_landing(const Context &at, int lane, const Landing &lan
   touch_shared(write, lane, address, landing.bytes, other);
   if (landing.swizzle)
     other.async_.copied(address, landing.bytes, *landing.swizzle);
+  if (const auto parity = other.phase_of(signal->second))
+    phases.try_emplace(*signal, Phase{lane, *parity});
   other.bulk_copies_[signal->second].push_back({std::uint32_t(address), landing.bytes, write.accesses[lane],
                                                 landing.source, clocks_.release(at.thread(lane))});
 }

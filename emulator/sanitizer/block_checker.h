@@ -83,6 +83,12 @@ private:
     std::uint64_t address[32]; ///< for lanes in no space: as given by the instruction
     std::uint32_t shared = 0, global = 0, local = 0, elsewhere = 0;
     std::uint32_t lanes() const { return shared | global | local | elsewhere; }
+    Reach only(std::uint32_t some) const {
+      Reach part = *this;
+      for (std::uint32_t *lanes : {&part.shared, &part.global, &part.local, &part.elsewhere})
+        *lanes &= some;
+      return part;
+    }
   };
   /// The space of an access, or the use of an undefined value that `past` loaded.
   enum class Where : std::uint8_t { none, shared, global, local, decides_branch, is_address, is_stored };
@@ -129,6 +135,16 @@ private:
     std::vector<Access> current, previous;
   };
   using Phases = std::map<std::pair<BlockChecker *, std::uint64_t>, Phase>; ///< by mbarrier
+  /// At an mbarrier: by warp, the wait by which it last saw the end of the phase before this parity's, and
+  /// how many phases it had then seen.
+  struct Waits {
+    struct Seen {
+      Access wait;
+      std::uint32_t count;
+    };
+    std::uint32_t parity = 0;
+    std::map<int, Seen> by_warp;
+  };
   struct WarpCopies {
     std::vector<CopyInFlight> open;
     std::deque<std::vector<CopyInFlight>> groups;
@@ -146,6 +162,7 @@ private:
         reads;                              ///< by product number; this warp has not waited for them
     std::deque<std::uint64_t> groups;       ///< by group: 1 + its last product
     std::uint64_t issued = 0, complete = 0; ///< complete: this warp has waited for them
+    std::vector<std::uint32_t> seen_phases; ///< by product: of mbarriers, when this warp issued it
     std::vector<ProductRegister> registers; ///< by number in CheckedCode
     std::uint64_t time = 0, fence = 0;      ///< of the last fence
   };
@@ -310,15 +327,21 @@ private:
                                BlockChecker &owner);
   std::optional<std::uint32_t> phase_of(std::uint64_t mbarrier) const;
   Phases phases(const Reach &where);
+  bool may_complete_several(const Context &at, const Reach &where);
+  void arrive(const Context &at, const Reach &where);
   void check_arrivals(const Context &at, const Phases &phases);
+  void check_waits(const Context &at, const Phases &before);
+  bool may_complete(std::uint64_t mbarrier, std::uint32_t parity) const;
+  void note_wait(const Context &at, int lane, std::uint64_t mbarrier, std::uint32_t count);
   void check_phases(const Context &at, const Phases &before);
-  void begin_load(const Context &at, int lane, const instructions::BulkCopy &copy);
-  void begin_landing(const Context &at, int lane, const Landing &landing);
+  void begin_load(const Context &at, int lane, const instructions::BulkCopy &copy, Phases &phases);
+  void begin_landing(const Context &at, int lane, const Landing &landing, Phases &phases);
   void check_overwriting(const Context &at, int lane, const BlockChecker &owner, std::uint64_t address,
                          unsigned bytes);
   BlockChecker &checker(std::uint32_t block);
   Access unfenced(const Context &at, int lane, const BlockChecker &owner, std::uint32_t address) const;
   void check_proxy(const Context &at, int lane, std::uint32_t address);
+  void learn_phases_of_group(const machine::Warp &warp);
   SharedRead issue(const Context &at, std::size_t first);
   void use_product_registers(const Context &at);
   void check_product_registers(const Context &at);
@@ -382,6 +405,7 @@ private:
   std::unordered_map<std::uint64_t, Access>
       unseen_completions_;                               ///< by mbarrier: the arrival that completed it
   std::unordered_map<std::uint64_t, Arrivals> arrivals_; ///< by mbarrier
+  std::unordered_map<std::uint64_t, Waits> waits_;       ///< by mbarrier
   /// Synchronisation objects in shared memory: atomics, mbarriers.
   std::unordered_map<std::uint64_t, SyncObject> objects_;
   std::array<std::int64_t, machine::kBarriers> first_arrival_; ///< instruction; -1: no arrival yet

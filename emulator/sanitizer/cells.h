@@ -36,12 +36,15 @@ inline void BlockChecker::remember_write(Cell &cell, const Touch &touch) const {
   if (now.flags & Access::silent && cell.write.epoch && !(cell.write.flags & Access::silent) &&
       (cell.write.flags & Access::in_flight || races(cell.write, now, false, true)))
     return;
-  // An atomic does not make an earlier plain write by the same thread atomic.
+  // An atomic does not make an earlier plain write by the same thread atomic: that write stays, since it is
+  // what others race with.
   const bool stays_weak = cell.write.thread == now.thread && cell.write.epoch == now.epoch &&
-                          cell.write.block == now.block && !(cell.write.flags & Access::strong);
-  cell.write = now;
+                          cell.write.block == now.block && now.flags & Access::strong &&
+                          !(cell.write.flags & Access::strong) && !(now.bytes & ~cell.write.bytes);
   if (stays_weak)
-    cell.write.flags &= std::uint8_t(~Access::strong);
+    cell.write.flags &= std::uint8_t(~Access::silent); // the atomic has changed the value
+  else
+    cell.write = now;
 }
 
 /// True if an access to the whole cell has no conflict, since all previous accesses by others are known to

@@ -72,9 +72,9 @@ Knowledge merge(const Knowledge &a, const Knowledge &b) {
 }
 
 BlockClocks::BlockClocks(std::uint32_t block, std::uint32_t threads, int barriers)
-    : block_(block), threads_(threads), epochs_(threads, 1),
-      bases_(threads, std::make_shared<const Clock>(threads, 0)), rows_(threads), others_(threads),
-      unfenced_(threads), has_met_((threads + kLanes - 1) / kLanes), fences_(threads, 0),
+    : block_(block), threads_(threads), epochs_(threads, 1), seen_phases_((threads + kLanes - 1) / kLanes),
+      bases_(threads, std::make_shared<const Clock>(threads + seen_phases_.size(), 0)), rows_(threads),
+      others_(threads), unfenced_(threads), has_met_((threads + kLanes - 1) / kLanes), fences_(threads, 0),
       gathering_(std::size_t(barriers)), completed_(std::size_t(barriers)) {
   for (Row &row : rows_)
     row.fill(0);
@@ -148,8 +148,9 @@ void BlockClocks::take(int warp, std::uint32_t lanes, std::uint32_t members) {
 void BlockClocks::arrive(int barrier, int warp, std::uint32_t lanes) {
   Gathering &gathering = gathering_[std::size_t(barrier)];
   if (gathering.clock.empty())
-    gathering.clock.assign(threads_, 0);
+    gathering.clock.assign(threads_ + seen_phases_.size(), 0);
   Clock &clock = gathering.clock;
+  clock[place_of_warp(std::uint32_t(warp))] = seen_phases_[std::size_t(warp)];
   const std::uint32_t first = std::uint32_t(warp) * kLanes, count = std::min(kLanes, threads_ - first);
   const bool has_met = has_met_[std::size_t(warp)];
   for_threads(warp, lanes, [&](std::uint32_t thread) {
@@ -214,6 +215,7 @@ Knowledge BlockClocks::snapshot(std::uint32_t thread, std::uint32_t own_epoch) c
   for (std::uint32_t i = 0; i < kLanes && first + i < threads_; ++i)
     clock[first + i] = std::max(clock[first + i], rows_[thread][i]);
   clock[thread] = own_epoch;
+  clock[place_of_warp(thread / kLanes)] = seen_phases_[thread / kLanes];
   std::map<std::uint32_t, SharedClock> all;
   if (others_[thread])
     all = *others_[thread];
@@ -237,6 +239,27 @@ bool BlockClocks::knows_other(std::uint32_t thread, std::uint32_t block, std::ui
                               std::uint32_t epoch, bool with_unfenced) const {
   return is_in(others_[thread], block, past, epoch) ||
          (with_unfenced && is_in(unfenced_[thread], block, past, epoch));
+}
+
+void BlockClocks::learn_phases(int warp, int other, std::uint32_t count) {
+  const std::size_t place = place_of_warp(std::uint32_t(other));
+  SharedClock before, after; // lanes mostly share one clock
+  for (std::uint32_t thread = std::uint32_t(warp) * kLanes;
+       thread < std::min(threads_, std::uint32_t(warp + 1) * kLanes); ++thread) {
+    if ((*bases_[thread])[place] >= count)
+      continue;
+    if (bases_[thread] != before) {
+      before = bases_[thread];
+      Clock raised = *before;
+      raised[place] = count;
+      after = std::make_shared<const Clock>(std::move(raised));
+    }
+    bases_[thread] = after;
+  }
+}
+
+bool BlockClocks::are_phases_known(const Knowledge &knowledge, int warp, std::uint32_t count) const {
+  return is_in(knowledge, block_, std::uint32_t(place_of_warp(std::uint32_t(warp))), count);
 }
 
 bool BlockClocks::any_knows_other(std::uint32_t block, std::uint32_t past, std::uint32_t epoch) const {

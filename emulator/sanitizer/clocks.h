@@ -5,6 +5,9 @@
 // through the block (a clock that most threads share), through __syncwarp and similar from the lanes of its
 // own warp (a row of 32), and about the threads of other blocks (shared by the threads that met at a
 // barrier).
+//
+// Each warp also counts the phases of mbarriers whose end it has seen. A clock has these counts behind the
+// threads' epochs.
 #pragma once
 
 #include <array>
@@ -16,7 +19,8 @@
 
 namespace ladder::sanitizer {
 
-/// By thread of a block: the last known epoch.
+/// By thread of a block: the last known epoch. By warp, behind them: the last known of the phases it has
+/// seen.
 using Clock = std::vector<std::uint32_t>;
 using SharedClock = std::shared_ptr<const Clock>;
 
@@ -100,6 +104,13 @@ public:
   /// Whether the thread knows what a thread of another block did in that epoch.
   bool knows_other(std::uint32_t thread, std::uint32_t block, std::uint32_t past, std::uint32_t epoch,
                    bool with_unfenced) const;
+  /// A warp has seen the end of an mbarrier's phase: returns how many it has now seen.
+  std::uint32_t see_phase(int warp) { return ++seen_phases_[std::size_t(warp)]; }
+  std::uint32_t seen_phases(int warp) const { return seen_phases_[std::size_t(warp)]; }
+  /// The threads of a warp learn that another has seen so many.
+  void learn_phases(int warp, int other, std::uint32_t count);
+  /// Whether the knowledge contains that a warp of this block has seen so many.
+  bool are_phases_known(const Knowledge &knowledge, int warp, std::uint32_t count) const;
   /// Whether any thread does.
   bool any_knows_other(std::uint32_t block, std::uint32_t past, std::uint32_t epoch) const;
 
@@ -121,12 +132,14 @@ private:
     Knowledge others;
   };
 
+  std::size_t place_of_warp(std::uint32_t warp) const { return threads_ + warp; }
   Knowledge snapshot(std::uint32_t thread, std::uint32_t own_epoch) const;
   void end_epoch(std::uint32_t thread) { ++epochs_[thread]; }
   void finish_acquiring(std::uint32_t thread);
 
   std::uint32_t block_, threads_;
   std::vector<std::uint32_t> epochs_;
+  std::vector<std::uint32_t> seen_phases_; ///< by warp
   std::vector<SharedClock> bases_;
   std::vector<Row> rows_;
   std::vector<Knowledge> others_, unfenced_; ///< by thread; unfenced: until its fence

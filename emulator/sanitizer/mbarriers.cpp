@@ -31,6 +31,7 @@ void BlockChecker::mbarrier(Warp &warp, const Instruction &in) {
     for_lanes(where.shared, [&](int lane) {
       inits_.erase(where.address[lane]);
       arrivals_.erase(where.address[lane]);
+      waits_.erase(where.address[lane]);
     });
   if (is_init) { // publishes nothing
     for_lanes(where.shared, [&](int lane) {
@@ -38,9 +39,30 @@ void BlockChecker::mbarrier(Warp &warp, const Instruction &in) {
       inits_end_ = std::max(inits_end_, where.address[lane] + sizeof(std::uint64_t));
       unseen_completions_.erase(where.address[lane]);
       arrivals_.erase(where.address[lane]);
+      waits_.erase(where.address[lane]);
     });
     return carry_out(at, where.lanes());
   }
+  if (may_complete_several(at, where)) // each phase counts, not only the last
+    for_lanes(where.lanes(), [&](int lane) { arrive(at, where.only(1u << lane)); });
+  else
+    arrive(at, where);
+}
+
+bool BlockChecker::may_complete_several(const Context &at, const Reach &where) {
+  std::map<std::uint64_t, std::uint64_t> arrivals; // by mbarrier
+  const std::uint32_t *const counts = at.warp.lanes<std::uint32_t>(at.in.op[2]);
+  const bool counts_bytes = at.warp.source(at.in).is(program::Trait::expects_bytes);
+  for_lanes(where.shared,
+            [&](int lane) { arrivals[where.address[lane]] += counts_bytes ? 1 : counts[lane]; });
+  return where.elsewhere || std::ranges::any_of(arrivals, [&](const auto &one) {
+           std::uint64_t bits;
+           std::memcpy(&bits, block_.shared_base() + one.first, sizeof bits);
+           return one.second > instructions::Mbarrier::unpack(bits).expected;
+         });
+}
+
+void BlockChecker::arrive(const Context &at, const Reach &where) {
   const Phases before = phases(where);
   check_arrivals(at, before);
   for_lanes(where.shared | where.elsewhere, [&](int lane) {
@@ -49,11 +71,12 @@ void BlockChecker::mbarrier(Warp &warp, const Instruction &in) {
       return;
     Knowledge &published = place->first->objects_[place->second].knowledge;
     published = merge(published, clocks_.release(at.thread(lane)));
-    if (warp.source(in).is(program::Trait::expects_bytes))
+    if (at.warp.source(at.in).is(program::Trait::expects_bytes))
       place->first->expectations_[place->second] = access(at, lane, Act::update);
   });
   carry_out(at, where.lanes());
   check_phases(at, before);
+  check_waits(at, before);
 }
 
 /// An mbarrier must be invalidated before its memory is initialised again.
@@ -69,14 +92,22 @@ void BlockChecker::mbarrier_wait(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
   const Reach where = reach_operand(at, warp.active(), 8, true);
   touch(at, where, Act::update, 8);
+  if (in.flags & instructions::kWaitsByParity)
+    for_lanes(warp.active(), [&](int lane) {
+      if (warp.lanes<std::uint32_t>(in.op[2])[lane] > 1)
+        note(Kind::parity, lane, where.address[lane], Where::shared);
+    });
   report(at, 8);
   const Phases before = phases(where);
   carry_out(at, where.lanes());
   for (const auto &[place, phase] : before)
     if (place.first == this)
       complete_bulk_copies(at, place.second, phase.parity);
-  for_lanes(where.shared & warp.predicate(in.op[1]), [&](int lane) {
+  const std::uint32_t over = where.shared & warp.predicate(in.op[1]);
+  const std::uint32_t count = over ? clocks_.see_phase(warp.index()) : 0;
+  for_lanes(over, [&](int lane) {
     const std::uint64_t address = where.address[lane];
+    note_wait(at, lane, address, count);
     if (const auto found = objects_.find(address); found != objects_.end())
       clocks_.acquire(at.thread(lane), found->second.knowledge, true);
     if (const auto found = landed_.find(address); found != landed_.end())
@@ -84,6 +115,25 @@ void BlockChecker::mbarrier_wait(Warp &warp, const Instruction &in) {
         source->waits.push_back(wait_of(warp, 1u << lane));
     unseen_completions_.erase(address);
   });
+  report(at, 8);
+}
+
+/// A thread has seen the end of the phase before the incomplete one. If nothing keeps that one from
+/// completing, the thread could have missed this end.
+void BlockChecker::note_wait(const Context &at, int lane, std::uint64_t mbarrier, std::uint32_t count) {
+  const auto parity = phase_of(mbarrier);
+  if (!parity)
+    return;
+  Waits &waits = waits_[mbarrier];
+  if (waits.parity != *parity)
+    waits = {*parity, {}};
+  const bool is_first =
+      waits.by_warp.insert_or_assign(at.warp.index(), Waits::Seen{access(at, lane, Act::update), count})
+          .second;
+  const auto arrivals = arrivals_.find(mbarrier);
+  if (is_first && may_complete(mbarrier, *parity) && arrivals != arrivals_.end() &&
+      arrivals->second.parity == *parity && !arrivals->second.current.empty())
+    note({Kind::barrier, lane, mbarrier, Where::shared, arrivals->second.current.back(), true, false});
 }
 
 /// Data stored over an mbarrier destroys it; mbarrier.inval must come first.
@@ -132,6 +182,40 @@ void BlockChecker::check_arrivals(const Context &at, const Phases &phases) {
     if (unknown != arrivals.previous.end())
       note({Kind::barrier, phase.lane, address, Where::shared, *unknown, true, false});
     arrivals.current.push_back(access(at, phase.lane, Act::update));
+  }
+  report(at, 8);
+}
+
+/// Whether the phase of this parity has completed, or needs only copies that are in flight.
+bool BlockChecker::may_complete(std::uint64_t mbarrier, std::uint32_t parity) const {
+  std::uint64_t bits;
+  std::memcpy(&bits, block_.shared_base() + mbarrier, sizeof bits);
+  const instructions::Mbarrier barrier = instructions::Mbarrier::unpack(bits);
+  std::int64_t in_flight = 0;
+  for (const machine::BulkCopyInFlight &copy : block_.bulk_copies())
+    if (copy.mbarrier == mbarrier)
+      in_flight += std::int64_t(copy.data.size());
+  return barrier.phase != parity || (barrier.pending == 0 && barrier.bytes <= in_flight);
+}
+
+/// A phase completes after its arrivals and copies. One of them must know of each warp that has seen the end
+/// of the previous phase: in another order of threads this one could complete before that, and the warp would
+/// wait for the next but one.
+void BlockChecker::check_waits(const Context &at, const Phases &before) {
+  for (const auto &[place, phase] : before) {
+    const auto [checker, address] = place;
+    const auto waits = checker->waits_.find(address);
+    if (waits == checker->waits_.end() || waits->second.parity != phase.parity ||
+        !checker->phase_of(address) || !checker->may_complete(address, phase.parity))
+      continue;
+    for (const auto &[warp, seen] : waits->second.by_warp) {
+      const auto is_known_to = [&](const Knowledge &knowledge) {
+        return checker->clocks_.are_phases_known(knowledge, warp, seen.count);
+      };
+      if (!is_known_to(checker->objects_[address].knowledge) &&
+          std::ranges::none_of(checker->bulk_copies_[address], is_known_to, &CopyInFlight::issuer))
+        note({Kind::barrier, phase.lane, address, Where::shared, seen.wait, false, false});
+    }
   }
   report(at, 8);
 }

@@ -43,6 +43,7 @@ void BlockChecker::check_proxy(const Context &at, int lane, std::uint32_t addres
 SharedRead BlockChecker::issue(const Context &at, std::size_t first) {
   WarpProducts &own = products_[std::size_t(at.warp.index())];
   const std::uint64_t number = own.issued++;
+  own.seen_phases.push_back(clocks_.seen_phases(at.warp.index()));
   SharedRead read;
   for (std::size_t i = first; !read && i < first + machine::kWarpsOfGroup; ++i) {
     const WarpProducts &other = products_[i];
@@ -171,8 +172,19 @@ void BlockChecker::product_wait(Warp &warp, const Instruction &in) {
       own.complete = own.groups.front();
     for (; !own.reads.empty() && own.reads.front().first < own.complete; own.reads.pop_front())
       own.reads.front().second->waits.push_back(wait_of(warp, machine::kAllLanes));
+    learn_phases_of_group(warp);
   }
   carry_out(at, warp.active());
+}
+
+/// A product is complete only after all four warps have issued it: the warp knows which phases of mbarriers
+/// they had seen then. It learns nothing of their accesses, which the product does not order.
+void BlockChecker::learn_phases_of_group(const Warp &warp) {
+  const std::uint64_t complete = products_[std::size_t(warp.index())].complete;
+  const int first = warp.index() / machine::kWarpsOfGroup * machine::kWarpsOfGroup;
+  for (int other = first; complete && other < first + machine::kWarpsOfGroup; ++other)
+    if (const auto &seen = products_[std::size_t(other)].seen_phases; seen.size() >= complete)
+      clocks_.learn_phases(warp.index(), other, seen[complete - 1]);
 }
 
 // --- boxes and spans in flight from shared memory

@@ -7,8 +7,12 @@ namespace ladder::sanitizer {
 
 namespace {
 
+bool has_effect(const machine::Code &code, const Access &access, program::Effect effect) {
+  return access.epoch && code.sources[access.instruction]->row->effect == effect;
+}
+
 bool is_setup_of_mbarrier(const machine::Code &code, const Access &access) {
-  return access.epoch && code.sources[access.instruction]->row->effect == program::Effect::mbarrier_init;
+  return has_effect(code, access, program::Effect::mbarrier_init);
 }
 
 } // namespace
@@ -153,6 +157,9 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
             : "writes a constant to " + size + " where another thread " + past +
                   " the same constant, and nothing orders the two";
     break;
+  case Kind::parity:
+    finding.message = "waits for an mbarrier's phase by a parity other than 0 and 1, of which bit 0 counts";
+    break;
   case Kind::order:
     finding.message = "adds to " + size + " that another thread added to, and nothing orders the two";
     break;
@@ -175,9 +182,15 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
     break;
   case Kind::barrier:
     finding.message =
-        !at.site.is_mbarrier ? "stores data over a live mbarrier: mbarrier.inval must come first"
+        has_effect(launch_.code(), event.past, program::Effect::mbarrier_wait)
+            ? "lets a phase of an mbarrier complete although a warp may still wait for the previous one: it "
+              "may miss the end of that phase and wait for ever"
+        : !at.site.is_mbarrier ? "stores data over a live mbarrier: mbarrier.inval must come first"
         : is_setup_of_mbarrier(launch_.code(), event.past)
             ? "initialises an mbarrier that is already initialised: mbarrier.inval must come first"
+        : at.warp.source(at.in).row->effect == program::Effect::mbarrier_wait
+            ? "waits for a phase of an mbarrier after all that the next one needs has been issued: the warp "
+              "may miss the end of its phase and wait for ever"
         : event.now_writes ? "completes a phase of an mbarrier before any thread has observed the end of the "
                              "previous phase: a wait by parity cannot tell them apart"
                            : "arrives at an mbarrier without waiting for the end of the previous phase: the "

@@ -327,19 +327,25 @@ def test_mbarrier_refusals(body: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("wait", ["test_wait", "try_wait"])
-def test_a_wait_for_a_parity_that_no_phase_has(wait: str) -> None:
-    """The manual allows 0 and 1, so a count of phases does not take the place of its lowest bit."""
-    body = f"""
+def test_a_wait_looks_at_bit_0_of_the_parity(wait: str) -> None:
+    """PTX allows 0 and 1. Triton negates the bit, so it waits for parity 0xffffffff."""
+    result = np.zeros(32, np.uint32)
+    run(
+        f"""
   .shared .align 8 .b64 bar;
   setp.eq.u32 %p1, %r0, 0;
   @%p1 mbarrier.init.shared.b64 [bar], 1;
   bar.warp.sync -1;
-  shr.u32 %r10, %r0, 3; // 2 from lane 16
+  neg.s32 %r10, %r0; // of lane 1: 0xffffffff
   mbarrier.{wait}.parity.shared.b64 %p2, [bar], %r10;
+  selp.u32 %r11, 1, 0, %p2;
 """
-    fault = fault_of(run, body, arch="sm_90")
-    assert (fault.kind, fault.lane) == ("bad operand", 16)
-    assert "of parity 2; 0 and 1 are allowed" in fault.message
+        + lane_address("%rd0", "%rd10", 4)
+        + "  st.global.u32 [%rd10], %r11;\n",
+        result,
+        arch="sm_90",
+    )
+    assert np.array_equal(result, np.arange(32) % 2)  # the phase before the first has parity 1
 
 
 # --- bulk copies --------------------------------------------------------------------------------------------

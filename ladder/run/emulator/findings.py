@@ -30,6 +30,7 @@ ADVICE = {
     "race of equal values": "Put the barrier there anyway: with other data the result is wrong.",
     "flag": "Not a fault: the result is the same whichever write comes last. If one thread should write, "
     "let only that thread do it.",
+    "parity": "Keep only bit 0 of the number of the phase: & 1. PTX allows the parities 0 and 1 only.",
     ORDER_OF_ADDITIONS: "Sums of floats depend on their order: two runs may differ in the last bits. If they "
     "must not, let the threads take turns, and acquire the turn.",
     "unordered additions": "Let the threads take turns, and acquire the turn. Release it only after the "
@@ -70,7 +71,7 @@ ADVICE = {
 }
 
 #: Kinds that are remarks, not faults.
-_REMARKS = frozenset({"flag", ORDER_OF_ADDITIONS})
+_REMARKS = frozenset({"flag", "parity", ORDER_OF_ADDITIONS})
 
 #: Advice for races whose likeliest cause is not a missing barrier: at one line, or between two writes. A race
 #: at one line may be a counter.
@@ -103,6 +104,10 @@ _WARPGROUP_ADVICE = (
 _MBARRIER_ADVICE = (
     "Compare the count of mbarrier.init and the expected bytes with what arrives in each phase. The thread "
     "that starts a phase must wait for the previous one."
+)
+_MISSED_PHASE_ADVICE = (
+    "Before a thread arrives for all that use the buffer, all of them must have seen the end of the phase: "
+    "let each warp arrive, or put a barrier of these warps between their wait and the arrival."
 )
 _CLUSTER_ADVICE = (
     "Put a cluster barrier (arrive.release, wait.acquire) in between, or hand the memory over by an "
@@ -157,6 +162,7 @@ MORE_ADVICE = (
     _LDMATRIX_ADVICE,
     _WARPGROUP_ADVICE,
     _MBARRIER_ADVICE,
+    _MISSED_PHASE_ADVICE,
     _CLUSTER_ADVICE,
     _INIT_ADVICE,
     _REINIT_ADVICE,
@@ -275,6 +281,8 @@ class Finding:
             return _WARPGROUP_ADVICE
         if self.kind == "barrier" and (mine.startswith("mbarrier.init") or "live mbarrier" in self.message):
             return _REINIT_ADVICE
+        if self.kind == "barrier" and "wait for ever" in self.message:
+            return _MISSED_PHASE_ADVICE
         if self.kind == "barrier" and mine.startswith("mbarrier."):
             return _MBARRIER_ADVICE
         if "more blocks cannot start" in self.message:

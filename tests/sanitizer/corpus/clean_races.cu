@@ -245,6 +245,21 @@ CASE(address_made_but_not_used) {
   address_made_but_not_used<<<1, 32>>>(in, out, 1);
 }
 
+__global__ void cleared_before_the_additions(const int *in, int *out) {
+  __shared__ int counter;
+  if (threadIdx.x == 0)
+    counter = 0;
+  __syncwarp();
+  atomicAdd(&counter, int(threadIdx.x) + *in);
+  __syncwarp();
+  if (threadIdx.x == 0)
+    *out = counter;
+}
+CASE(cleared_before_the_additions) {
+  Device<int> in(1), out(1);
+  cleared_before_the_additions<<<1, 32>>>(in, out);
+}
+
 __global__ void in_place(float *values, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n)

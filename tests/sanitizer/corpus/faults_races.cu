@@ -291,6 +291,20 @@ CASE(ticket_without_fence) {
   ticket_without_fence<<<8, 32>>>(parts, ticket, sum);
 }
 
+__global__ void cleared_among_the_additions(const int *in, int *out) {
+  __shared__ int counter;
+  if (threadIdx.x == 0)
+    counter = 0; // fault(cleared_among_the_additions): race in a warp
+  atomicAdd(&counter, int(threadIdx.x) + *in);
+  __syncwarp();
+  if (threadIdx.x == 0)
+    *out = counter;
+}
+CASE(cleared_among_the_additions) {
+  Device<int> in(1), out(1);
+  cleared_among_the_additions<<<1, 32>>>(in, out);
+}
+
 __global__ void rows_overlap(float *out, int row) {
   out[blockIdx.x * (row - 1) + threadIdx.x] = float(blockIdx.x) + 1.f; // fault(rows_overlap): race between blocks
 }

@@ -335,6 +335,73 @@ CASE(output_over_the_operand) {
   output_over_the_operand<<<1, kThreads>>>(out, in);
 }
 
+/// One warp arrives for all four, which have met at a barrier since their wait.
+__global__ void leader_arrives_after_a_barrier(int *out, int rounds) {
+  __shared__ Barrier full, empty;
+  if (threadIdx.x == 0) {
+    init(full, 1);
+    init(empty, 1);
+  }
+  fence_barrier_init();
+  if (threadIdx.x < kThreads)
+    for (int i = 0; i < rounds; ++i) {
+      wait(full, unsigned(i) & 1);
+      asm volatile("bar.sync 1, 128;" ::: "memory");
+      if (threadIdx.x == 0)
+        arrive(empty);
+    }
+  else if (threadIdx.x == kThreads)
+    for (int i = 0; i < rounds; ++i) {
+      if (i > 0)
+        wait(empty, unsigned(i - 1) & 1);
+      arrive(full);
+    }
+  __syncthreads();
+  out[threadIdx.x] = rounds;
+}
+CASE(leader_arrives_after_a_barrier) {
+  Device<int> out(kThreads + 32);
+  leader_arrives_after_a_barrier<<<1, kThreads + 32>>>(out, 8);
+}
+
+/// All lanes of a warp arrive in one instruction, which completes the one phase that expects them.
+__global__ void lanes_complete_one_phase(int *out) {
+  __shared__ Barrier ready;
+  __shared__ int value;
+  if (threadIdx.x == 0)
+    init(ready, 32);
+  fence_barrier_init();
+  if (threadIdx.x < 32) {
+    if (threadIdx.x == 0)
+      value = 5;
+    arrive(ready);
+  } else {
+    wait(ready, 0);
+    out[threadIdx.x] = value;
+  }
+}
+CASE(lanes_complete_one_phase) {
+  Device<int> out(kThreads);
+  lanes_complete_one_phase<<<1, kThreads>>>(out);
+}
+
+/// The phase counts on and PTX's parity is its bit 0: Triton relies on it.
+__global__ void parity_counts_on(int *out, unsigned rounds) {
+  __shared__ Barrier ready;
+  if (threadIdx.x == 0)
+    init(ready, kThreads);
+  fence_barrier_init();
+  for (unsigned i = 0; i < rounds; ++i) {
+    arrive(ready);
+    wait(ready, i); // remark(parity_counts_on): parity
+  }
+  out[threadIdx.x] = int(rounds);
+}
+CASE(parity_counts_on) {
+  Device<int> out(kThreads);
+  parity_counts_on<<<1, kThreads>>>(out, 5);
+}
+
 /// Two loads complete one phase.
 __global__ void two_loads_in_a_phase(float *out, const Element *in) {
   __shared__ alignas(1024) Element a[kTile], b[kTile];

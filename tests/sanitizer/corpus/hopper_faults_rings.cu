@@ -256,6 +256,83 @@ CASE(two_phases_and_nobody_looked) {
   two_phases_and_nobody_looked<<<1, kThreads>>>(out);
 }
 
+/// One warp of four arrives for all, though the others may still poll: they can miss the whole phase.
+__global__ void leader_arrives_for_warps_that_wait(int *out, int rounds) {
+  __shared__ Barrier full, empty;
+  if (threadIdx.x == 0) {
+    init(full, 1);
+    init(empty, 1);
+  }
+  fence_barrier_init();
+  if (threadIdx.x < kThreads)
+    for (int i = 0; i < rounds; ++i) {
+      wait(full, unsigned(i) & 1);
+      if (threadIdx.x == 0)
+        arrive(empty);
+    }
+  else if (threadIdx.x == kThreads)
+    for (int i = 0; i < rounds; ++i) {
+      if (i > 0)
+        wait(empty, unsigned(i - 1) & 1);
+      arrive(full); // fault(leader_arrives_for_warps_that_wait): barrier
+    }
+  __syncthreads();
+  out[threadIdx.x] = rounds;
+}
+CASE(leader_arrives_for_warps_that_wait) {
+  Device<int> out(kThreads + 32);
+  leader_arrives_for_warps_that_wait<<<1, kThreads + 32>>>(out, 8);
+}
+
+/// The same with loads: the phase that the warps may miss completes by the bytes of the next tile.
+__global__ void leader_releases_a_tile_for_all(Element *out, const Element *in, int tiles) {
+  RING(1);
+  if (is_producer) {
+    for (int i = 0; i < tiles; ++i) {
+      if (i >= kStages)
+        wait(empty[i % kStages], unsigned(i / kStages - 1) & 1);
+      expect(full[i % kStages], kTileBytes);
+      load(buffers[i % kStages], in + i * kTile, kTileBytes, full[i % kStages]); // fault(leader_releases_a_tile_for_all): barrier
+    }
+    return;
+  }
+  for (int i = 0; i < tiles; ++i) {
+    wait(full[i % kStages], unsigned(i / kStages) & 1);
+    if (threadIdx.x == 0) {
+      out[i] = buffers[i % kStages][0];
+      arrive(empty[i % kStages]);
+    }
+  }
+  d[0] = 0;
+}
+CASE(leader_releases_a_tile_for_all) {
+  Device<Element> out(kTile);
+  Device<Element> in(6 * kTile);
+  leader_releases_a_tile_for_all<<<1, kThreads + 32>>>(out, in, 6);
+}
+
+/// An odd number of phases in one instruction: the parity alone cannot tell them from one.
+__global__ void lanes_complete_three_phases(int *out) {
+  __shared__ Barrier ready;
+  __shared__ int value;
+  if (threadIdx.x == 0)
+    init(ready, 1);
+  fence_barrier_init();
+  if (threadIdx.x < 32) {
+    if (threadIdx.x == 0)
+      value = 5;
+    if (threadIdx.x < 3)
+      arrive(ready); // fault(lanes_complete_three_phases): barrier
+  } else {
+    wait(ready, 0);
+    out[threadIdx.x] = value;
+  }
+}
+CASE(lanes_complete_three_phases) {
+  Device<int> out(kThreads);
+  lanes_complete_three_phases<<<1, kThreads>>>(out);
+}
+
 #define BARRIER                                                                                              \
   __shared__ alignas(1024) Element tile[kTile];                                                              \
   __shared__ Barrier full;                                                                                   \
