@@ -112,7 +112,7 @@ table[["mma_instructions", "global_sectors_st"]].T
 # of the key tile that has added *last*. A block computes from the mask for which number it must wait.
 #
 # Most of these steps were not measured one by one. One was, in a note of an experiment
-# (`results/h200/hstu_tried.csv`): at $d = 128$ a form with pairs of warps had 261 TFLOP/s, and one in which each warp
+# (`results/notes/hstu.md`): at $d = 128$ a form with pairs of warps had 261 TFLOP/s, and one in which each warp
 # has its own 16 keys had 235. The table shows TFLOP/s of the gradients with all steps except turns, on an H200 in
 # bf16. They count the pairs of a causal mask, whatever the mask:
 

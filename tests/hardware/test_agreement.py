@@ -1,6 +1,6 @@
 """Compares the emulator's counts for the stages with the counters of an H200 and an H100.
 
-``results/h200/counters*.csv`` and ``results/h100/counters*.csv`` hold what ``tools.measure.measure_counters``
+``results/h200/counters.csv`` and ``results/h100/counters.csv`` hold what ``tools.measure.measure_counters``
 measured, with at most one block per SM. The emulator runs the same source for the same architecture.
 Instructions and sectors are equal, and what wgmma reads. So are other wavefronts and conflicts, except for
 
@@ -37,7 +37,7 @@ import pytest
 from continued import FIRST, SLOW_TO_COMPILE, continued_rungs
 
 from ladder.counts import line_table, nsight
-from ladder.operations import BackwardProblem, Problem, get_operation
+from ladder.operations import DEFAULT_OPERATION, BackwardProblem, get_operation
 from ladder.run.evaluation import evaluate
 from ladder.stages import discover, of_today, root
 
@@ -110,21 +110,13 @@ FLOATS = [("b2b_pairs", 1), ("b3_same_bits", 1), ("b4g_wide_adds", 4)]
 
 
 def files() -> list[Path]:
-    return [*sorted(H200.glob("counters*.csv")), *sorted(H100.glob("counters*.csv"))]
+    return [H200 / "counters.csv", H100 / "counters.csv"]
 
 
 @cache
 def rows_of(file: Path) -> pd.DataFrame:
-    rows = of_today(pd.read_csv(file), "stage")
-    if "problem" not in rows or rows["problem"].isna().any():
-        rows["problem"] = [attention(row).text for _, row in rows.iterrows()]
+    rows = of_today(pd.read_csv(file, low_memory=False), "stage")
     return pd.concat([rows, nsight.counters(rows)[[*COMPARED, *TRAFFIC]]], axis=1)
-
-
-def attention(row: Any) -> Problem:
-    """The problem of a row from before rows had its text."""
-    b, h, n, m, d = (int(row[name]) for name in ("B", "H", "N", "M", "d"))
-    return Problem(b, h, n, m, d, kv_heads=int(row["Hkv"]), dtype=row["dtype"], is_causal=bool(row["causal"]))
 
 
 def problem_of(stage: str, text: str) -> Any:
@@ -154,7 +146,8 @@ def measured() -> list[Any]:
             counted = launches[[*COMPARED, *TRAFFIC]].min()
             exact = counted[[column for column in COMPARED if column not in ARBITRATED]]
             counts = (stage, replace(problem, dtype=None), *exact.fillna(-1))
-            other_dim = problem.head_dim != 64 and (file.name != "counters.csv" or LADDER[stage].only_arch)
+            is_attention = problem.operation == DEFAULT_OPERATION
+            other_dim = problem.head_dim != 64 and (not is_attention or LADDER[stage].only_arch)
             heavy = other_dim or (file.parent == H100 and not LADDER[stage].only_arch)
             marks = [pytest.mark.full] if heavy or counts in seen else []
             if not marks:
@@ -263,7 +256,7 @@ def reds_by_formula(problem: BackwardProblem, floats: int) -> int:
 
 @pytest.mark.parametrize(("stage", "floats"), FLOATS)
 def test_the_gpu_adds_dq_as_often_as_the_formula_says(stage: str, floats: int) -> None:
-    rows = rows_of(H200 / "counters_attention_backward.csv").set_index("stage").loc[stage]
+    rows = rows_of(H200 / "counters.csv").set_index("stage").loc[stage]
     assert len(rows) > 10
     expected = [reds_by_formula(problem_of(stage, text), floats) for text in rows["problem"]]
     assert rows[REDS].tolist() == expected

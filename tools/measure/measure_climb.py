@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Measures the sm_90a rungs beside torch's backends: several runs, and other lengths.
 
-    python3 -m tools.measure.measure_climb --out results/h200 [climb climb_lengths]
+    python3 -m tools.measure.measure_climb --out results/h200
 
-Writes ``climb.csv``: one row per run, contender and problem, like ``python -m tools.bench gpu``; and
-``climb_lengths.csv``: shorter and longer problems and other head dims, one run. Needs what
+Writes ``climb.csv``: one row per run, contender and problem, like ``python -m tools.bench gpu``. Shorter and
+longer problems and other head dims are measured once, and their rows have no ``run``. Needs what
 ``measure_counters.py`` needs, except Nsight Compute.
 """
 
@@ -47,31 +47,20 @@ def rungs() -> list[str]:
     return [found[0].before or "", *(stage.name for stage in found)]
 
 
-def climb() -> pd.DataFrame:
-    """Measures the rungs in several runs; the column ``run`` counts from 1."""
-    frames = [gpu.measure(TABLE, rungs()).assign(run=run) for run in range(1, RUNS + 1)]
-    return pd.concat(frames)
-
-
-def lengths() -> pd.DataFrame:
-    return gpu.measure(LENGTHS, rungs())
-
-
-#: The function that makes each file.
-FILES = {"climb": climb, "climb_lengths": lengths}
+def measure() -> pd.DataFrame:
+    """Measures the rungs in several runs; the column ``run`` counts from 1. Other lengths come after them."""
+    runs = [gpu.measure(TABLE, rungs()).assign(run=run) for run in range(1, RUNS + 1)]
+    return pd.concat([*runs, gpu.measure(LENGTHS, rungs())])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("files", nargs="*", choices=[*FILES, []], help="default: all")
-    options = parser.parse_args()
+    target = parser.parse_args().out / "climb.csv"
     try:
-        for name in options.files or FILES:
-            target = options.out / f"{name}.csv"
-            files.require_target(target)
-            FILES[name]().to_csv(target, index=False, float_format="%.6g")
-            print(target)
+        files.require_target(target)
+        measure().to_csv(target, index=False, float_format="%.6g")
+        print(target)
     except LadderError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -6,9 +6,8 @@
 Needs a GPU, ncu, nvcc and a Python with torch, pandas and rich; the package need not be installed.
 It takes some minutes and writes into DIR:
 
-counters.csv      some rows a stage and calibration problem (at most one block an SM): what was measured on
-                  what, then every metric as ncu gave it; a file for each operation but attention:
-                  counters_<operation>.csv
+counters.csv      some rows per stage and calibration problem of its operation (at most one block per SM):
+                  what was measured on what, then every metric as ncu gave it
 arbitration.csv   the same for a grid that fills the GPU, several times over, and for v3_swizzle at d = 64
                   with the swizzle parameters that are right for d = 128: conflicts of addresses against
                   lost arbitration between clients of the L1
@@ -213,15 +212,10 @@ def arbitration_runs(names: list[str]) -> list[Run]:
 def write_rows(measured: pd.DataFrame, file: Path) -> None:
     """Writes the rows; those of other stages that the file has stay."""
     if file.is_file():
-        before = pd.read_csv(file)
+        before = pd.read_csv(file, low_memory=False)
         others = before[~before["stage"].isin(set(measured["stage"]))]
         measured = pd.concat([others, measured])
     measured.to_csv(file, index=False)
-
-
-def file_of(operation: Operation) -> str:
-    """The name of the file of the operation's counters."""
-    return "counters.csv" if operation.name == DEFAULT_OPERATION else f"counters_{operation.name}.csv"
 
 
 def measure(out: Path, names: list[str]) -> None:
@@ -245,7 +239,8 @@ def measure(out: Path, names: list[str]) -> None:
                 operation = get_operation(discover()[name].computes)
                 runs = calibration_runs(discover()[name], operation)
                 launches = collect(runs, Path(temporary) / f"{name}.ncu-rep", metrics, ncu)
-                write_rows(rows(runs, launches, environment, metrics), out / file_of(operation))
+                of_stage = rows(runs, launches, {**environment, "operation": operation.name}, metrics)
+                write_rows(of_stage, out / "counters.csv")
         filling = [name for name in names if fills_the_gpu(discover()[name])]
         if filling:
             try:

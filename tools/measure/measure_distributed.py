@@ -5,17 +5,17 @@
         link times check spans model --out results/h200
     python3 -m tools.measure.measure_distributed plan --tflops 600 --link 300 --network 50
 
-Any of ``link``, ``times``, ``check``, ``spans`` and ``model``, in the order given. Each writes a file into
-``--out``, a row as soon as it is measured.
+Any of ``link``, ``times``, ``check``, ``spans`` and ``model``, in the order given. Their rows are in
+``distributed.csv`` in ``--out``, each as soon as it is measured; the column ``what`` names the measurement.
 
-``times`` (distributed.csv) has one row per length, pass and contender: "one" is the whole problem on rank 0,
+``times`` has one row per length, pass and contender: "one" is the whole problem on rank 0,
 with the highest rungs, and "torch one" the same with cuDNN; "torch allgather" and "torch alltoall" are
 torch's context_parallel with its two ways to rotate; the others are the schedules. ``scaling`` is the time of
 "one", for torch's of "torch one", over that of the slowest rank. Bursts of calls are timed: the host is ahead
-of the GPU, as in training. ``check`` (distributed_check.csv) compares the schedules' o and gradients with
-what one GPU computes, at the last length. ``spans`` (distributed_spans.csv) has what each rank did when, from
-CUDA events; tools/measure/pictures.py draws them. ``link`` (distributed_link.csv) has the bandwidth of a swap
-between neighbours by size. ``model`` (distributed_model.csv) trains a model of four layers for a step on all
+of the GPU, as in training. ``check`` compares the schedules' o and gradients with
+what one GPU computes, at the last length. ``spans`` has what each rank did when, from
+CUDA events; tools/measure/pictures.py draws them. ``link`` has the bandwidth of a swap
+between neighbours by size. ``model`` trains a model of four layers for a step on all
 ranks and on one, at the length ``--model-rows``, and has the largest memory of a rank; where a rank has too
 little, ms is empty and the memory is what it had until then. ``plan`` prints by formula what a step of the
 zigzag takes on 2, 8 and 64 GPUs, given the speed of a GPU, and the bandwidth of its link within a host and
@@ -28,6 +28,7 @@ Any number of ranks, one GPU each. On CPUs, with gloo and the emulator, ``--rows
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import time
@@ -62,16 +63,15 @@ def main() -> int:
     try:
         device = _join()
         where = provenance.measured_on() if device.type == "cuda" else {}
+        measurements = dict(zip(_WHAT, (times, check, spans, link, model), strict=True))
         for what in options.what:
             rows: list[dict[str, Any]] = []
-            for row in {"times": times, "check": check, "spans": spans, "link": link, "model": model}[what](
-                options, device
-            ):
-                rows.append({**where, **row})
+            for row in measurements[what](options, device):
+                rows.append({**where, "what": what, **row})
                 if dist.get_rank() == 0:
                     print(*(f"{name}={value}" for name, value in row.items()), flush=True)
                 if dist.get_rank() == 0 and options.out:
-                    pd.DataFrame(rows).to_csv(options.out / _FILES[what], index=False)
+                    _write(pd.DataFrame(rows), options.out / FILE)
     except LadderError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -84,7 +84,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", nargs="+", choices=(*_FILES, "plan"))
+    parser.add_argument("what", nargs="+", choices=(*_WHAT, "plan"))
     parser.add_argument("--out", type=Path, metavar="FOLDER")
     parser.add_argument("--rows", type=int, nargs="+", default=[65536, 32768], metavar="N")
     parser.add_argument("--model-rows", type=int, default=262144, metavar="N", help="of model")
@@ -121,14 +121,24 @@ def _join() -> torch.device:
     return device
 
 
-#: The files of what is measured.
-_FILES = {
-    "times": "distributed.csv",
-    "check": "distributed_check.csv",
-    "spans": "distributed_spans.csv",
-    "link": "distributed_link.csv",
-    "model": "distributed_model.csv",
-}
+FILE = "distributed.csv"
+#: What is measured: the column ``what`` of the file.
+_WHAT = ("times", "check", "spans", "link", "model")
+
+
+def read(file: Path, what: str) -> pd.DataFrame:
+    """The rows of one measurement, and their columns."""
+    rows = pd.read_csv(file, dtype=str)
+    own = rows[rows["what"] == what].dropna(axis="columns", how="all")
+    return pd.read_csv(io.StringIO(own.to_csv(index=False)))
+
+
+def _write(measured: pd.DataFrame, file: Path) -> None:
+    """Writes rows of one measurement; those of others that the file has stay."""
+    if file.is_file():
+        before = pd.read_csv(file, dtype=str)
+        measured = pd.concat([before[~before["what"].isin(measured["what"])], measured])
+    measured.to_csv(file, index=False)
 
 
 def _tensors(options: argparse.Namespace, rows: int, device: torch.device) -> tuple[Tensor, ...]:

@@ -23,6 +23,7 @@ from ladder.counts import nsight
 from ladder.operations import DEFAULT_PROBLEM, Problem
 from ladder.run.evaluation import compare
 from ladder.stages import discover, of_today
+from tools.measure import measure_distributed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -154,7 +155,7 @@ def draw_timeline(data: pd.DataFrame) -> Figure:
 
 def ranks() -> pd.DataFrame:
     """What each of two GPUs did when, in ms, in one call of each schedule and its gradients."""
-    rows = pd.read_csv(H100 / "distributed_spans.csv")
+    rows = measure_distributed.read(H100 / measure_distributed.FILE, "spans")
     return rows[["N", "contender", "rank", "kind", "begin", "end"]]
 
 

@@ -31,7 +31,6 @@ PAGES = (
     ROOT / "docs" / "sanitizer.md",
     ROOT / "docs" / "speed.md",
     *sorted((ROOT / "stages").rglob("README.md")),
-    *sorted((ROOT / "results" / "notes").glob("*.md")),
 )
 _TABLE = re.compile(r"(<!-- table (?P<name>\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 #: The operations that have rungs; the others have an example each.
@@ -45,7 +44,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "v4-kernel": lambda: counts.beside_the_algorithm("v4_tk_tiles"),
     "climb": speeds.climb,
     "climb-lengths": speeds.climb_lengths,
-    "climb-ideas": speeds.climb_ideas,
     "gradient-speeds": speeds.gradient_speeds,
     "hstu-speeds": speeds.hstu_speeds,
     "hstu-peer-speeds": partial(speeds.hstu_peer_speeds, "forward"),
@@ -59,9 +57,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "call-speeds": speeds.call_speeds,
     "peer-speeds": partial(speeds.peer_speeds, "forward"),
     "peer-speeds-backward": partial(speeds.peer_speeds, "backward"),
-    "backward-parts": partial(speeds.backward_parts, "b4g_wide_adds", range(1, 14), of_b5=False),
-    "backward-parts-b5": partial(speeds.backward_parts, "b5b_store_warps", range(1, 14), of_b5=True),
-    "backward-parts-64": partial(speeds.backward_parts, "b4g_wide_adds", range(14, 20)),
     "option-speeds": partial(speeds.option_speeds, "forward"),
     "option-speeds-backward": partial(speeds.option_speeds, "backward"),
     "swizzle-parameters": counts.swizzle_parameters,

@@ -171,7 +171,7 @@ def _measurements(path: Path) -> pd.DataFrame | None:
         return None
     try:
         lengths = {len(row) for row in csv.reader(io.StringIO(text)) if row}
-        table = pd.read_csv(io.StringIO(text))
+        table = pd.read_csv(io.StringIO(text), low_memory=False)  # operations share columns of other types
     except (pd.errors.ParserError, csv.Error) as error:
         raise LadderError(f"{path} is no whole table: {error}") from error
     if len(lengths) > 1:

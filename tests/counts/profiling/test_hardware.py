@@ -7,6 +7,7 @@ the emulator's numbers or others.
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import sys
@@ -41,6 +42,13 @@ def page(tmp_path: Path) -> Page:
         return path
 
     return unpack
+
+
+def measured(operation: str) -> pd.DataFrame:
+    """The rows of one operation; the types of their columns are those of a file that has nothing else."""
+    table = pd.read_csv(MEASURED, dtype=str)
+    own = table[table["operation"] == operation].dropna(axis="columns", how="all")
+    return pd.read_csv(io.StringIO(own.to_csv(index=False)))
 
 
 def launch(run: Run, counts: dict[str, int | None], number: int = 0, **metrics: object) -> dict[str, object]:
@@ -152,7 +160,7 @@ def test_a_source_page_alone(page: Page) -> None:
 
 
 def test_measurements_of_the_repository(tmp_path: Path, capsys: Captured) -> None:
-    table = pd.read_csv(MEASURED)
+    table = measured("attention")
     chosen = table.query("stage == 'v5_async' and N == 256 and d == 64 and not causal")
     chosen.to_csv(tmp_path / "some.csv", index=False)
     half, bfloat = hardware.read([tmp_path / "some.csv"])
@@ -176,8 +184,7 @@ def test_measurements_of_every_operation_are_read(
     operation: str, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With predictions, as far as there is such a rung."""
-    name = "counters.csv" if operation == "attention" else f"counters_{operation}.csv"
-    table = pd.read_csv(MEASURED.with_name(name), dtype=str)
+    table = measured(operation)
     first = table[table["stage"] == table["stage"].iloc[0]].iloc[:1]
     first.to_csv(tmp_path / "some.csv", index=False)
     (counted,) = hardware.read([tmp_path / "some.csv"])
@@ -188,7 +195,7 @@ def test_measurements_of_every_operation_are_read(
 
 
 def test_measurements_of_a_rung_that_is_gone_are_read(tmp_path: Path) -> None:
-    table = pd.read_csv(MEASURED.with_name("counters_hstu.csv"), dtype=str).iloc[:1]
+    table = measured("hstu").iloc[:1]
     table.assign(stage="h0_gone").to_csv(tmp_path / "some.csv", index=False)
     (counted,) = hardware.read([tmp_path / "some.csv"])
     assert counted.problem is not None and counted.problem.operation == "hstu"
@@ -199,7 +206,7 @@ def test_of_many_problems_what_differs_comes_first(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ladder.show.render.profile._SHOWN_PROBLEMS", 1)
-    table = pd.read_csv(MEASURED)
+    table = measured("attention")
     chosen = table.query("stage == 'v5_async' and N == 256 and d == 64 and not causal").copy()
     mma = "sm__inst_executed_pipe_tensor_op_hmma.sum"
     chosen.loc[chosen["dtype"] == "bf16", mma] += 5
@@ -229,7 +236,8 @@ def test_of_many_problems_what_differs_comes_first(
 def test_a_table_of_measurements_that_is_broken(
     tmp_path: Path, change: Callable[[str], str], message: str
 ) -> None:
-    table = pd.read_csv(MEASURED, dtype=str)
+    """It has no texts of problems, like ``arbitration.csv``."""
+    table = pd.read_csv(MEASURED, dtype=str).drop(columns="problem")
     path = tmp_path / "broken.csv"
     path.write_text(change(table[table["stage"] == "v3_swizzle"].to_csv(index=False)))
     with pytest.raises(LadderError, match=rf"broken\.csv.*{message}"):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-import pandas as pd
-
 from tools.measure import measure_distributed
 from tools.measure.tables_of.data import H100, markdown
 
@@ -26,7 +24,7 @@ def several_gpus() -> str:
     """Times of attention on two GPUs, and as a multiple of one GPU's speed, by length and pass: medians and
     the range over the runs.
     """
-    frame = pd.read_csv(H100 / "distributed.csv")
+    frame = measure_distributed.read(H100 / measure_distributed.FILE, "times")
     problems = [(n, name) for n in sorted(frame["N"].unique()) for name in ("forward", "both")]
     rows = []
     for contender, words in _ON_SEVERAL_GPUS.items():
@@ -44,7 +42,8 @@ def several_gpus() -> str:
 
 def plan_of_several_gpus() -> str:
     """A step of the zigzag by formula, with the measured speed of a GPU and of its link."""
-    times, link = (pd.read_csv(H100 / f"distributed{name}.csv") for name in ("", "_link"))
+    file = H100 / measure_distributed.FILE
+    times, link = (measure_distributed.read(file, what) for what in ("times", "link"))
     whole = times[
         (times.contender == "one") & (times["pass"] == "forward") & (times["N"] == times["N"].max())
     ]

@@ -44,7 +44,7 @@ def _speeds_by_rung(frame: pd.DataFrame, operation: str, ratios: Sequence[str]) 
 
 def climb() -> str:
     """TFLOP/s of the sm_90a rungs, and relative to cuDNN: median, least and most of several runs."""
-    runs = measured_rows("climb.csv").dropna(subset="N")
+    runs = measured_rows("climb.csv").dropna(subset=["N", "run"])
     rungs = runs.contender.str.startswith("v")
     frame = pd.concat([runs[rungs], runs[runs.contender == "torch cuDNN"]])
     rows = []
@@ -61,7 +61,8 @@ def climb() -> str:
 
 def climb_lengths() -> str:
     """TFLOP/s of the sm_90a rungs at other lengths and head dims, and relative to cuDNN."""
-    frame = measured_rows("climb_lengths.csv").dropna(subset="N")
+    rows = measured_rows("climb.csv")
+    frame = rows[rows["run"].isna()].dropna(subset="N")
     frame = frame[frame.contender.str.startswith("v") | (frame.contender == "torch cuDNN")]
     rows = []
     for (b, n, d, causal), same in frame.groupby(["B", "N", "d", "causal"], sort=False):
@@ -71,23 +72,6 @@ def climb_lengths() -> str:
         rows.append([problem, *(shown.get(name, "") for name in frame.contender.unique())])
     heads = (f"`{name}`" if name.startswith("v") else name for name in frame.contender.unique())
     return markdown(["", *heads], rows)
-
-
-def climb_ideas() -> str:
-    """The speed of v12_order, and its losses without each of its ideas: medians of the runs."""
-    frame = measured_rows("climb_ideas.csv").dropna(subset="N")
-    own = frame[frame.contender.str.startswith("v")]
-    speeds = own.pivot_table(
-        index="contender", columns=["d", "causal"], values="tflops", aggfunc="median", sort=False
-    )
-    whole = speeds.loc["v12_order"]
-    rows = [["`v12_order`", *(f"{value:.0f}" for value in whole)]]
-    for name in speeds.index.drop("v12_order"):
-        idea = name.partition(":")[0].removeprefix("v11_without_").replace("_", " ")
-        shown = f"`{name}`" if name == "v10b_overlap" else f"without {idea}"
-        losses = (f"{v:.0f} ({v / w - 1:+.0%})" for v, w in zip(speeds.loc[name], whole, strict=True))
-        rows.append([shown, *losses])
-    return markdown(["", "d64", "d64 causal", "d128", "d128 causal"], rows)
 
 
 def gradient_speeds() -> str:
@@ -175,32 +159,6 @@ def _beside_peers(measured: pd.DataFrame, problem: Callable[[Any], str], compare
         rows.append([shown, *cells, "/".join(f"{ratio:.2f}" for ratio in best)])
     heads = [*(f"`{rung}`" for rung in rungs), *others]
     return markdown(["", *heads, "last rung / best peer"], rows)
-
-
-def backward_parts(base: str, runs: range, *, of_b5: bool | None = None) -> str:
-    """Kernels of gradients as multiples of ``base`` in the same run: medians over the problems of ``runs`` by
-    head dimension, with the least and the most. ``of_b5``: the rungs from b5 on with their variants alone, or
-    all others alone.
-    """
-    keys = ["run", "B", "H", "Hkv", "N", "d", "causal"]
-    measured = pd.read_csv(H100 / "backward_parts.csv")
-    measured = measured[measured.run.isin(runs)].set_index(keys)
-    by = {name: rows.tflops_single for name, rows in measured.groupby("contender", sort=False)}
-    peers = [name for name in by if name.startswith(("FlashAttention", "torch"))]
-    compared = [name for name in by if of_b5 in (None, name.startswith("b5")) or name == "b4g_wide_adds"]
-    rows = []
-    for name in dict.fromkeys([*compared, *peers]):
-        ratios = (by[name] / by[base]).dropna().groupby(level="d")
-        spans = {d: f"{of_d.median():.2f} ({of_d.min():.2f} to {of_d.max():.2f})" for d, of_d in ratios}
-        shown = f"`{name}`" if re.fullmatch(r"b\w+", name) else name
-        if name != base and spans:
-            rows.append((spans.get(128, ""), spans.get(64, ""), shown))
-    ordered = [(name, of_64, of_128) for of_128, of_64, name in sorted(rows, reverse=True)]
-    if not any(of_64 for _, of_64, _ in ordered):
-        return markdown(["", "d = 128"], [(name, of_128) for name, _, of_128 in ordered])
-    if not any(of_128 for *_, of_128 in ordered):
-        return markdown(["", "d = 64"], [(name, of_64) for name, of_64, _ in ordered])
-    return markdown(["", "d = 64", "d = 128"], ordered)
 
 
 #: Contenders of ``calls.csv`` under the names that readers know.
