@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+from ladder import project
 from ladder.cli.command_line import command_line, command_list
 from ladder.common import files
 from ladder.common.closing import drop_output, run_until_closed
@@ -70,6 +71,7 @@ def _show_commands() -> int:
     for name, text in command_list().items():
         print(f"  {name:<10}  {text}")
     print("\nladder COMMAND --help lists a command's options. First: ladder compare")
+    print(f"Which of them answers which question: {project.site('docs/which_tool.html')}")
     return 0
 
 
