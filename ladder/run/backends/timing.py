@@ -1,7 +1,8 @@
-"""Timing on a GPU: CUDA events after a warm-up, inputs that exceed the L2, medians with their spread."""
+"""Timing on a GPU: CUDA events between queued launches, inputs beyond the L2, medians with their spread."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +19,8 @@ _ROUNDS = 5
 _RUNS_A_ROUND = 50
 _INPUT_SETS = 64
 _MATMUL_SIZE = 8192
+#: For how long the GPU waits for the host to queue a launch, at first and at most.
+_CYCLES_AHEAD, _MOST_CYCLES_AHEAD = 400_000, 50_000_000
 _BASELINE_SECONDS = 0.3
 #: Floating-point operations of one :func:`matmul`.
 MATMUL_FLOPS = 2.0 * _MATMUL_SIZE**3
@@ -51,25 +54,36 @@ def measure(runs: Mapping[str, Run], sets: Sequence[Tensors], seconds: float) ->
     """
     counts = {}
     for name, run in runs.items():
-        warm = min(time_ms(run, inputs) for inputs in sets[:3])
+        warm = min(times_ms(run, sets[:3]))
         wanted = math.ceil(seconds * 1e3 / _ROUNDS / max(warm, 1e-3))
         counts[name] = max(2, min(_RUNS_A_ROUND, wanted))
     times: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(_ROUNDS):
         for name in random.sample([*runs], len(runs)):
-            for i in range(counts[name]):
-                times[name].append(time_ms(runs[name], sets[(turn + i) % len(sets)]))
+            inputs = [sets[(turn + i) % len(sets)] for i in range(counts[name])]
+            times[name] += times_ms(runs[name], inputs)
     return {name: Timing.of(values) for name, values in times.items()}
 
 
-def time_ms(run: Run, inputs: Tensors) -> float:
-    """Times one launch, between two events in the current stream."""
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    run(inputs)
-    end.record()
-    end.synchronize()
-    return float(start.elapsed_time(end))
+def times_ms(run: Run, inputs: Sequence[Tensors]) -> list[float]:
+    """Times a launch on each of the inputs, between events in the current stream.
+
+    The GPU sleeps until the host has queued all launches, or the time that the host needs for a launch would
+    be part of it. If the host was later, the launches are repeated after a longer sleep, up to 25 ms each.
+    """
+    cycles = _CYCLES_AHEAD
+    while True:
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(len(inputs) + 1)]
+        torch.cuda._sleep(cycles * len(inputs))
+        events[0].record()
+        for one, end in zip(inputs, events[1:], strict=True):
+            run(one)
+            end.record()
+        host_was_late = events[0].query()
+        events[-1].synchronize()
+        if not host_was_late or cycles >= _MOST_CYCLES_AHEAD:
+            return [start.elapsed_time(end) for start, end in itertools.pairwise(events)]
+        cycles *= 5
 
 
 def input_sets(problem: AnyProblem, first: Tensors) -> list[Tensors]:
@@ -93,5 +107,4 @@ def baselines(problem: AnyProblem) -> dict[str, float]:
 def matmul() -> Timing:
     """Times a bf16 matrix product of 8192 x 8192 x 8192, :data:`MATMUL_FLOPS` operations, on random data."""
     a, b = (torch.randn(_MATMUL_SIZE, _MATMUL_SIZE, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    times = [time_ms(lambda _: a @ b, {}) for _ in range(30)]
-    return Timing.of(times[5:])
+    return Timing.of(times_ms(lambda _: a @ b, [{}] * 30)[5:])

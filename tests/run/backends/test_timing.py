@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -25,12 +26,11 @@ def test_median_and_spread() -> None:
 def test_contenders_take_turns_and_inputs_rotate(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[str, int]] = []
 
-    def time_ms(run: object, inputs: object) -> float:
-        assert callable(run)
-        calls.append((run(inputs), inputs))  # type: ignore[arg-type]
-        return 1.0 if calls[-1][0] == "fast" else 100.0
+    def times_ms(run: timing.Run, inputs: Sequence[int]) -> list[float]:
+        calls.extend((run(one), one) for one in inputs)  # type: ignore[arg-type, misc]
+        return [1.0 if calls[-1][0] == "fast" else 100.0] * len(inputs)
 
-    monkeypatch.setattr(timing, "time_ms", time_ms)
+    monkeypatch.setattr(timing, "times_ms", times_ms)
     runs = {"fast": lambda inputs: "fast", "slow": lambda inputs: "slow"}
     timings = timing.measure(runs, [0, 1, 2, 3], seconds=0.05)  # type: ignore[list-item]
     assert timings["fast"].median_ms == 1.0 and timings["slow"].median_ms == 100.0
@@ -46,11 +46,11 @@ def test_contenders_take_turns_and_inputs_rotate(monkeypatch: pytest.MonkeyPatch
 def test_every_round_has_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[object] = []
 
-    def time_ms(run: timing.Run, inputs: Tensors) -> float:
-        calls.append(run(inputs))
-        return 1e3
+    def times_ms(run: timing.Run, inputs: Sequence[Tensors]) -> list[float]:
+        calls.extend(run(one) for one in inputs)
+        return [1e3] * len(inputs)
 
-    monkeypatch.setattr(timing, "time_ms", time_ms)
+    monkeypatch.setattr(timing, "times_ms", times_ms)
     contenders = [f"contender {i}" for i in range(20)]
     timing.measure({name: lambda inputs, name=name: name for name in contenders}, [{}], seconds=0)  # type: ignore[misc]
     measured = calls[len(contenders) :: 2]
@@ -58,6 +58,53 @@ def test_every_round_has_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(set(names) == set(contenders) for names in rounds)
     # Two of five shuffles of twenty are alike once in 10^17 runs.
     assert len({tuple(names) for names in rounds}) == 5
+
+
+class FakeGpu:
+    """A GPU whose launches take 1 ms, and a host that needs ``host_ms`` for each; both count from 0 ms."""
+
+    CYCLES_A_MS = 2e6
+
+    def __init__(self, host_ms: float) -> None:
+        self.host_ms, self.host, self.gpu, self.slept = host_ms, 0.0, 0.0, 0
+
+    def sleep(self, cycles: int) -> None:
+        self.slept += 1
+        self.gpu = max(self.gpu, self.host) + cycles / self.CYCLES_A_MS
+
+    def run(self, inputs: Tensors) -> None:
+        self.host += self.host_ms
+        self.gpu = max(self.gpu, self.host) + 1.0
+
+    def event(self, enable_timing: bool) -> FakeGpu.Event:
+        return self.Event(self)
+
+    class Event:
+        def __init__(self, gpu: FakeGpu) -> None:
+            self.of = gpu
+
+        def record(self) -> None:
+            self.at = self.of.gpu
+
+        def query(self) -> bool:
+            return self.at <= self.of.host
+
+        def synchronize(self) -> None:
+            self.of.host = max(self.of.host, self.of.gpu)
+
+        def elapsed_time(self, end: FakeGpu.Event) -> float:
+            return end.at - self.at
+
+
+@pytest.mark.parametrize(("host_ms", "tries"), [(0.01, 1), (2.0, 3)])
+def test_the_time_of_the_host_is_not_timed(
+    host_ms: float, tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeGpu(host_ms)
+    monkeypatch.setattr(torch.cuda, "_sleep", fake.sleep)
+    monkeypatch.setattr(torch.cuda, "Event", fake.event)
+    assert timing.times_ms(fake.run, [{}] * 10) == pytest.approx([1.0] * 10)
+    assert fake.slept == tries
 
 
 @pytest.mark.parametrize(("l2_bytes", "sets"), [(0, 2), (3 * 4 * 64 * 4, 8), (1 << 40, 64)])
