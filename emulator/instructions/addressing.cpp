@@ -240,6 +240,9 @@ void lane_addresses(Warp &warp, Base base, std::uint32_t slot, std::int64_t offs
   case Base::local_frame:
     offset += warp.frame().local_base;
     break;
+  case Base::shared_variable:
+    offset += warp.block().shared_base_address();
+    break;
   case Base::absolute:
   case Base::param_area:
   case Base::entry_param:

@@ -5,6 +5,7 @@
 #include "instructions/addressing.h"
 #include "instructions/bulk_copy.h"
 #include "instructions/mbarrier.h"
+#include "instructions/tcgen05.h"
 
 #include <algorithm>
 #include <cstring>
@@ -232,8 +233,8 @@ void mbarrier_arrive(Warp &warp, const Instruction &in) {
   for_lanes(warp.active(), [&](int lane) {
     Mbarrier barrier = load_mbarrier(access, lane);
     if (barrier.pending == 0) { // bulk copies that have arrived may complete the phase
-      const auto [block, address] = warp.block().owner(access.shared[std::size_t(lane)], lane);
-      land_bulk_copies(*block, address);
+      const std::uint32_t address = access.shared[std::size_t(lane)];
+      land_bulk_copies(warp.block().owner(address, lane), address);
       barrier = load_mbarrier(access, lane);
     }
     const std::uint64_t before = barrier.pack();
@@ -282,8 +283,10 @@ void mbarrier_wait(Warp &warp, const Instruction &in) {
   // A wait for an earlier phase says nothing about the next, and lands nothing that is bound for it.
   std::uint32_t complete = 0;
   for_lanes(warp.active(), [&](int lane) {
-    if (!is_complete(lane))
+    if (!is_complete(lane)) {
       land_bulk_copies(warp.block(), access.shared[std::size_t(lane)]);
+      land_commits(warp.block(), access.shared[std::size_t(lane)]);
+    }
     complete |= std::uint32_t(is_complete(lane)) << lane;
   });
   warp.set_predicate(in.op[1], complete);

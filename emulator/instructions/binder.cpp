@@ -75,8 +75,9 @@ std::uint32_t Binder::source_slot(const Operand &operand, Type type) {
     const program::Symbol &symbol = builder_.program().symbols[operand.symbol];
     if ((symbol.space == StateSpace::local && !builder_.in_entry()) || symbol.space == StateSpace::param)
       unsupported("the address of " + operand.name + " depends on the call");
-    return builder_.constant(builder_.symbol_address(operand.symbol) + std::uint64_t(operand.offset),
-                             lane_bytes);
+    const std::uint64_t address = builder_.symbol_address(operand.symbol) + std::uint64_t(operand.offset);
+    return symbol.space == StateSpace::shared ? builder_.shared_address(address, lane_bytes)
+                                              : builder_.constant(address, lane_bytes);
   }
   case Operand::Kind::parameter:
     return builder_.constant(std::uint64_t(operand.offset), lane_bytes);
@@ -158,6 +159,8 @@ Binder::Address Binder::address(const Operand &operand) {
       return {Address::Base::local_frame, 0, at};
     case StateSpace::param:
       return {Address::Base::param_area, 0, at};
+    case StateSpace::shared:
+      return {Address::Base::shared_variable, 0, at};
     default:
       return {Address::Base::absolute, 0, at};
     }

@@ -77,7 +77,8 @@ public:
       local_frame, ///< offset into the current call's local variables (add Frame::local_base)
       /// Offset into the frame's param area, per thread (arguments of a call, parameters of a callee).
       param_area,
-      entry_param, ///< offset into the kernel's argument block, the same in all lanes
+      entry_param,     ///< offset into the kernel's argument block, the same in all lanes
+      shared_variable, ///< offset in the block's shared memory (a variable's address)
     };
     Base base;
     std::uint32_t slot = 0;
@@ -128,6 +129,7 @@ std::span<const TableEntry> control_table();       // bra brx call ret exit trap
 std::span<const TableEntry> matrix_table();        // ldmatrix stmatrix movmatrix mma
 std::span<const TableEntry> wmma_table();          // wmma.load wmma.store wmma.mma
 std::span<const TableEntry> wgmma_table();         // wgmma
+std::span<const TableEntry> tensor_core_table();   // tcgen05
 std::span<const TableEntry> set_registers_table(); // setmaxnreg
 // mapa getctarank barrier.cluster st.async red.async; must precede memory_table
 std::span<const TableEntry> cluster_table();

@@ -212,7 +212,7 @@ void load(Warp &warp, const BulkCopy &copy, int lane) {
   // Each destination receives the data, and its mbarrier the byte count, at the same offsets as in this
   // block.
   machine::Cluster &cluster = warp.block().cluster();
-  const auto offset = [&](std::uint64_t address) { return warp.block().owner(address, lane).second; };
+  const auto offset = [](std::uint64_t address) { return std::uint32_t(address) & machine::kOffsetInBlock; };
   if (*copy.cta_mask >> cluster.size())
     throw FaultError(FaultKind::bad_operand,
                      "a multicast to the block of rank " +

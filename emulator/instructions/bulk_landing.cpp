@@ -17,17 +17,17 @@ using machine::Warp;
 
 void send_to_cluster(Warp &warp, int lane, std::uint64_t destination, std::uint64_t mbarrier,
                      BulkCopyInFlight copy) {
-  const auto [block, address] = warp.block().owner(destination, lane);
-  const auto [other, barrier] = warp.block().owner(mbarrier, lane);
-  if (block != other)
+  Block &block = warp.block().owner(destination, lane);
+  const auto address = std::uint32_t(destination), barrier = std::uint32_t(mbarrier);
+  if (&block != &warp.block().owner(mbarrier, lane))
     throw FaultError(FaultKind::bad_operand,
                      "data for one block of the cluster and the mbarrier of another one", lane)
         .at(mbarrier);
   copy.place.address = address;
-  block->shared(address, copy.place.extent(std::uint32_t(copy.data.size())), lane);
-  load_mbarrier(block->shared(barrier, sizeof(std::uint64_t), lane), barrier, lane);
+  block.shared(address, copy.place.extent(std::uint32_t(copy.data.size())), lane);
+  load_mbarrier(block.shared(barrier, sizeof(std::uint64_t), lane), barrier, lane);
   copy.mbarrier = barrier;
-  block->bulk_copies().push_back(std::move(copy));
+  block.bulk_copies().push_back(std::move(copy));
 }
 
 void land_bulk_copies(Block &block, std::uint32_t address) {

@@ -50,8 +50,10 @@ void map_address(Warp &warp, const Instruction &in) {
                        "mapa for the block of rank " + std::to_string(ranks[lane]) + " in a cluster of " +
                            std::to_string(size),
                        lane);
-    const std::uint64_t offset = warp.block().owner(address_in(warp, in, lane), lane).second;
-    const std::uint64_t mapped = machine::cluster_address(ranks[lane], std::uint32_t(offset));
+    const std::uint64_t address = address_in(warp, in, lane);
+    warp.block().owner(address, lane);
+    const std::uint64_t mapped =
+        machine::cluster_address(ranks[lane], std::uint32_t(address) & machine::kOffsetInBlock);
     if (in.flags & kWide)
       warp.lanes<std::uint64_t>(in.op[0])[lane] = mapped + (in.flags & kGeneric ? machine::kSharedWindow : 0);
     else
@@ -62,7 +64,7 @@ void map_address(Warp &warp, const Instruction &in) {
 void rank_of_address(Warp &warp, const Instruction &in) {
   for_lanes(warp.active(), [&](int lane) {
     warp.lanes<std::uint32_t>(in.op[0])[lane] =
-        warp.block().owner(address_in(warp, in, lane), lane).first->cluster_rank();
+        warp.block().owner(address_in(warp, in, lane), lane).cluster_rank();
   });
 }
 

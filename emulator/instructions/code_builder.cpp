@@ -20,10 +20,10 @@ using ptx::StateSpace;
 namespace {
 
 std::span<const TableEntry> (*const kTables[])() = {
-    cluster_table,    integer_table, bits_table,   float_table,  half_table,   compare_table,
-    logic_table,      convert_table, move_table,   memory_table, atomic_table, warp_table,
-    async_copy_table, control_table, matrix_table, wmma_table,   wgmma_table,  set_registers_table,
-    tensor_map_table, texture_table, video_table,  stack_table,
+    cluster_table,    integer_table, bits_table,   float_table,  half_table,        compare_table,
+    logic_table,      convert_table, move_table,   memory_table, atomic_table,      warp_table,
+    async_copy_table, control_table, matrix_table, wmma_table,   wgmma_table,       set_registers_table,
+    tensor_map_table, texture_table, video_table,  stack_table,  tensor_core_table,
 };
 
 const std::unordered_map<std::string_view, std::vector<BindFunction>> &bind_functions() {
@@ -68,6 +68,7 @@ void CodeBuilder::add_function(std::uint32_t frame_index, std::vector<Refusal> &
   const program::Function &function = program_->functions[current_function_];
   frame_ = {};
   constants_.clear();
+  shared_addresses_.clear();
   specials_.clear();
   scratch_.reset();
   mentions_.clear();
@@ -204,15 +205,28 @@ std::uint32_t CodeBuilder::reserve(std::size_t bytes) {
   return frame_.register_bytes + std::uint32_t(begin);
 }
 
-std::uint32_t CodeBuilder::constant(std::uint64_t bits, unsigned lane_bytes) {
-  const auto [place, fresh] = constants_.try_emplace({bits, lane_bytes}, 0);
-  if (!fresh)
-    return place->second;
-  place->second = reserve(std::size_t(lane_bytes) * program::kLanes);
-  std::uint8_t *const lanes = frame_.constants.data() + (place->second - frame_.register_bytes);
+std::uint32_t CodeBuilder::broadcast(std::uint64_t bits, unsigned lane_bytes) {
+  const std::uint32_t place = reserve(std::size_t(lane_bytes) * program::kLanes);
+  std::uint8_t *const lanes = frame_.constants.data() + (place - frame_.register_bytes);
   for (unsigned lane = 0; lane < program::kLanes; ++lane)
     std::memcpy(lanes + lane * lane_bytes, &bits,
                 lane_bytes); // hosts are little-endian
+  return place;
+}
+
+std::uint32_t CodeBuilder::constant(std::uint64_t bits, unsigned lane_bytes) {
+  const auto [place, fresh] = constants_.try_emplace({bits, lane_bytes}, 0);
+  if (fresh)
+    place->second = broadcast(bits, lane_bytes);
+  return place->second;
+}
+
+std::uint32_t CodeBuilder::shared_address(std::uint64_t offset, unsigned lane_bytes) {
+  const auto [place, fresh] = shared_addresses_.try_emplace({offset, lane_bytes}, 0);
+  if (fresh) {
+    place->second = broadcast(offset, lane_bytes);
+    frame_.shared_addresses.push_back({place->second, lane_bytes == 8});
+  }
   return place->second;
 }
 

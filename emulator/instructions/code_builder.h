@@ -31,6 +31,7 @@ public:
   // Slots in the frame of the function being bound, as offsets from its start.
   std::uint32_t constant(std::uint64_t bits, unsigned lane_bytes);
   std::uint32_t predicate_constant(bool value);
+  std::uint32_t shared_address(std::uint64_t offset, unsigned lane_bytes); ///< of the block that runs
   std::uint32_t special(program::Special special, bool wide);
   std::uint32_t scratch(); ///< 32 lanes of 8 bytes; never read
 
@@ -58,6 +59,7 @@ private:
   void mark_settling();
   [[noreturn]] void refuse(const std::vector<Refusal> &refusals) const;
   std::uint32_t reserve(std::size_t bytes);
+  std::uint32_t broadcast(std::uint64_t bits, unsigned lane_bytes); ///< a constant in all lanes
 
   std::shared_ptr<const program::Program> program_;
   const SymbolAddresses &addresses_;
@@ -70,6 +72,7 @@ private:
   machine::FrameLayout frame_;
   /// (bits, lane bytes; 0 for a predicate) -> offset
   std::map<std::pair<std::uint64_t, unsigned>, std::uint32_t> constants_;
+  std::map<std::pair<std::uint64_t, unsigned>, std::uint32_t> shared_addresses_; ///< likewise
   std::map<std::pair<program::Special, bool>, std::uint32_t> specials_;
   std::optional<std::uint32_t> scratch_;
   std::unordered_map<std::string, unsigned> mentions_; ///< filled on first use

@@ -229,11 +229,21 @@ inline void since(const Binder &b, int capability) {
     b.unsupported("needs sm_" + std::to_string(capability) + " or newer");
 }
 
-/// Rejects the instruction unless the PTX targets exactly sm_90a, as ptxas does.
-inline void needs_sm_90a(const Binder &b) {
-  since(b, 90);
-  if (b.target() != "sm_90a")
-    b.unsupported("needs .target sm_90a, and this PTX is for " + b.target() + ": compile for compute_90a");
+/// Rejects the instruction unless the PTX targets one of these architectures ("sm_90a"), as ptxas does, and
+/// the virtual GPU is one.
+inline void needs_target(const Binder &b, std::initializer_list<std::string_view> targets) {
+  std::string names;
+  for (const std::string_view target : targets) {
+    if (b.target() == target) {
+      if (std::to_string(b.gpu().major * 10 + b.gpu().minor) + "a" != target.substr(3))
+        b.unsupported("needs " + std::string(target) + ", and the virtual GPU is " +
+                      std::string(b.gpu().arch));
+      return;
+    }
+    names += (names.empty() ? "" : " or ") + std::string(target);
+  }
+  b.unsupported("needs .target " + names + ", and this PTX is for " + b.target() + ": compile for compute_" +
+                std::string(targets.begin()->substr(3)));
 }
 
 /// Binds operand 0 as D and the rest as S.

@@ -32,7 +32,8 @@ struct MatrixDescriptor {
 class OperandPlaces {
 public:
   OperandPlaces(std::uint64_t descriptor, bool mn_major)
-      : at_(MatrixDescriptor::decode(descriptor)), mn_major_(mn_major) {
+      : OperandPlaces(MatrixDescriptor::decode(descriptor), mn_major) {}
+  OperandPlaces(const MatrixDescriptor &at, bool mn_major) : at_(at), mn_major_(mn_major) {
     span_ = swizzle_span(at_.swizzle);
   }
 

@@ -61,7 +61,7 @@ void increase(Warp &warp, const Instruction &in) {
 }
 
 bool bind_setmaxnreg(Binder &binder) {
-  needs_sm_90a(binder);
+  needs_target(binder, {"sm_90a", "sm_100a"});
   const program::Operand &count = binder.operand(0);
   if (count.kind != program::Operand::Kind::integer || count.bits < kFewest || count.bits > kMost ||
       count.bits % kStep)

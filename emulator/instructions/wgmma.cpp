@@ -69,7 +69,7 @@ void gather_a(Block &block, const Instruction &in, const WholeProduct &product, 
     return;
   }
   const bool mn_major = in.flags & kWgmmaTransposesA;
-  gather(block.shared_base(), OperandPlaces(product[0]->a, mn_major), group, c, image);
+  gather(block.shared_memory(), OperandPlaces(product[0]->a, mn_major), group, c, image);
   if (mn_major)
     transpose_halves(image);
 }
@@ -97,7 +97,7 @@ void read_b(Block &block, const Instruction &in, const WholeProduct &product, Va
   for (std::uint32_t group = 0; group < in.op[0] / 8; ++group)
     for (std::uint32_t c = 0; c < kChunksOfK; ++c, b += 8 * kWidth) {
       alignas(64) std::uint32_t image[kImageBytes / 4];
-      gather(block.shared_base(), places, group, c, image);
+      gather(block.shared_memory(), places, group, c, image);
       if (mn_major) {
         Elements::unpack(image, b);
       } else {
@@ -155,7 +155,7 @@ template <HalfFormat Format> void carry_out_halves(Block &block, const WholeProd
   const std::uint32_t columns = in.op[0] / 8;
   alignas(64) std::uint32_t images[kMostN / 8 * kChunksOfK * kWords];
   for (std::uint32_t i = 0; i < columns * kChunksOfK; ++i) {
-    gather(block.shared_base(), places, i / kChunksOfK, i % kChunksOfK, images + i * kWords);
+    gather(block.shared_memory(), places, i / kChunksOfK, i % kChunksOfK, images + i * kWords);
     if (mn_major)
       transpose_halves(images + i * kWords);
   }
@@ -194,7 +194,9 @@ std::uint64_t descriptor(Warp &warp, std::uint32_t slot) {
 void check_places(Block &block, std::uint64_t descriptor, bool mn_major, std::uint32_t groups,
                   const char *name) {
   const OperandPlaces places(descriptor, mn_major);
-  if (places.begin() >= block.shared_first() && places.end(groups) <= block.shared_end())
+  const std::uint32_t first = block.shared_first() & machine::kOffsetInBlock,
+                      end = block.shared_end() & machine::kOffsetInBlock;
+  if (places.begin() >= first && places.end(groups) <= end)
     return;
   std::uint32_t lowest = ~0u, highest = 0;
   for (std::uint32_t group = 0; group < groups; ++group)
@@ -204,19 +206,19 @@ void check_places(Block &block, std::uint64_t descriptor, bool mn_major, std::ui
         lowest = std::min(lowest, address);
         highest = std::max(highest, address);
       }
-  if (lowest >= block.shared_first() && highest + 16 <= block.shared_end())
+  if (lowest >= first && highest + 16 <= end)
     return;
   const MatrixDescriptor &at = places.descriptor();
-  const bool below = lowest < block.shared_first();
-  throw FaultError(FaultKind::out_of_bounds,
-                   std::string("operand ") + name +
-                       " of a wgmma extends beyond the block's shared memory (bytes " +
-                       std::to_string(block.shared_begin()) + " to " + std::to_string(block.shared_end()) +
-                       "): its descriptor has start " + std::to_string(at.start) + ", leading offset " +
-                       std::to_string(at.leading) + ", stride offset " + std::to_string(at.stride) +
-                       (at.swizzle == Swizzle::none
-                            ? ", no swizzle"
-                            : ", swizzle of " + std::to_string(swizzle_span(at.swizzle)) + " bytes"))
+  const bool below = lowest < first;
+  throw FaultError(
+      FaultKind::out_of_bounds,
+      std::string("operand ") + name + " of a wgmma extends beyond the block's shared memory (bytes " +
+          std::to_string(block.shared_begin() & machine::kOffsetInBlock) + " to " + std::to_string(end) +
+          "): its descriptor has start " + std::to_string(at.start) + ", leading offset " +
+          std::to_string(at.leading) + ", stride offset " + std::to_string(at.stride) +
+          (at.swizzle == Swizzle::none
+               ? ", no swizzle"
+               : ", swizzle of " + std::to_string(swizzle_span(at.swizzle)) + " bytes"))
       .at(below ? lowest : highest);
 }
 
@@ -437,7 +439,7 @@ bool bind_product(Binder &binder) {
 }
 
 bool bind_wgmma(Binder &binder) {
-  needs_sm_90a(binder);
+  needs_target(binder, {"sm_90a"});
   if (binder.has("mma_async"))
     return bind_product(binder);
   if (binder.has("fence")) {
@@ -467,7 +469,8 @@ std::vector<OperandChunk> operand_chunks(Warp &warp, const Instruction &in) {
     for (std::uint32_t group = 0; group < groups; ++group)
       for (std::uint32_t c = 0; c < kChunksOfK; ++c)
         for (std::uint32_t row = 0; row < 8; ++row)
-          chunks.push_back({places.chunk(group, row, c), places.descriptor().swizzle});
+          chunks.push_back({warp.block().shared_base_address() + places.chunk(group, row, c),
+                            places.descriptor().swizzle});
   };
   if (!(in.flags & kWgmmaAInRegisters))
     add(in.op[1], in.flags & kWgmmaTransposesA, kRowGroups);

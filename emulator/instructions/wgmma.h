@@ -16,7 +16,7 @@ inline constexpr std::uint32_t kWgmmaHalves = 1u << 7; ///< 16-bit operands
 
 /// A 16-byte chunk of an operand in shared memory.
 struct OperandChunk {
-  std::uint32_t address;
+  std::uint32_t address;    ///< as the program sees it
   machine::Swizzle swizzle; ///< from the operand's matrix descriptor
 };
 /// All chunks that a product reads from shared memory: A's unless A is in registers, then B's.

@@ -3,6 +3,7 @@
 #include "machine/cluster.h"
 #include "machine/liberties.h"
 #include "machine/source_place.h"
+#include "machine/tensor_core.h"
 
 #include <algorithm>
 #include <bit>
@@ -54,12 +55,12 @@ Block::Block(LaunchContext &launch, Dim3 index, Counters &counters, bool on_laun
       patterns_(launch.code->memory_sites), on_launching_thread_(on_launching_thread),
       to_interrupt_(Liberties::current().backwards) {
   const program::KernelLayout &layout = launch.code->layout;
-  shared_begin_ = shared_first_ = launch.gpu->reserved_shared_bytes_per_block;
+  shared_begin_ = shared_first_ = shared_base_address() + launch.gpu->reserved_shared_bytes_per_block;
   const std::uint64_t own = launch.dynamic_shared_bytes
                                 ? layout.dynamic_shared_offset + launch.dynamic_shared_bytes
                                 : layout.static_shared_bytes;
   shared_end_ = shared_begin_ + std::uint32_t(own);
-  shared_.assign(shared_end_, Liberties::current().unwritten);
+  shared_.assign(shared_end_ & kOffsetInBlock, Liberties::current().unwritten);
 
   const std::uint32_t warps = (threads_ + 31) / 32;
   warps_.reserve(warps); // warps refer to their block, not to each other; their addresses are stable
@@ -89,10 +90,16 @@ AccessPattern &Block::renew_pattern(const Instruction &instruction, AccessKind k
 }
 
 void Block::open_system_shared() {
-  if (shared_first_ == 0)
+  if (shared_first_ == shared_base_address())
     return;
-  shared_first_ = 0;
-  std::fill_n(shared_.begin(), shared_begin_, std::uint8_t(0));
+  shared_first_ = shared_base_address();
+  std::fill_n(shared_.begin(), shared_begin_ & kOffsetInBlock, std::uint8_t(0));
+}
+
+TensorCore &Block::tensor_core() {
+  if (!tensor_core_)
+    tensor_core_ = std::make_unique<TensorCore>(warps_.size());
+  return *tensor_core_;
 }
 
 Block::State Block::run() {
@@ -241,32 +248,29 @@ void Block::shared_out_of_bounds(std::uint64_t address, std::uint64_t bytes, int
   throw FaultError(FaultKind::out_of_bounds, out.str(), lane).at(address);
 }
 
-std::pair<Block *, std::uint32_t> Block::owner(std::uint64_t address, int lane) {
+Block &Block::owner(std::uint64_t address, int lane) {
   const std::uint64_t rank = address >> kClusterRankShift;
-  if (rank == 0)
-    return {this, std::uint32_t(address)};
-  if (rank > cluster_->size())
+  if (rank >= cluster_->size())
     throw FaultError(FaultKind::out_of_bounds, "a shared address that no block of the cluster has", lane)
         .at(address);
-  return {&cluster_->block(std::uint32_t(rank) - 1),
-          std::uint32_t(address) & ((1u << kClusterRankShift) - 1)};
+  return cluster_->block(std::uint32_t(rank));
 }
 
 std::uint8_t *Block::cluster_shared(std::uint64_t address, std::uint64_t bytes, int lane) {
-  if (address >> kClusterRankShift == 0)
+  if (address >> kClusterRankShift == cluster_rank_)
     shared_out_of_bounds(address, bytes, lane);
-  const auto [block, offset] = owner(address, lane);
-  if (block->finished())
+  Block &block = owner(address, lane);
+  if (block.finished())
     throw FaultError(
         FaultKind::bad_operand,
-        "an access to the shared memory of block " + std::to_string(block->cluster_rank()) +
+        "an access to the shared memory of block " + std::to_string(block.cluster_rank()) +
             " of the cluster, which has exited: a block may exit only when no other block will access "
             "its shared memory (barrier.cluster)",
         lane)
         .at(address);
-  if (offset < block->shared_first_ || offset + bytes > block->shared_end_)
-    block->shared_out_of_bounds(offset, bytes, lane);
-  return block->shared_.data() + offset;
+  if (address < block.shared_first_ || address + bytes > block.shared_end_)
+    block.shared_out_of_bounds(address, bytes, lane);
+  return block.shared_base() + address;
 }
 
 FaultError Block::with_place(FaultError error, const Warp &warp) const {
@@ -318,7 +322,7 @@ std::string Block::describe_wait(const Warp &warp) const {
     if (!(wait.lanes & spinning))
       continue;
     std::uint64_t bits;
-    std::memcpy(&bits, shared_.data() + wait.address, sizeof bits);
+    std::memcpy(&bits, shared_.data() + (wait.address & kOffsetInBlock), sizeof bits);
     text += (text.empty() ? "" : "; ") + lanes_text(wait.lanes & spinning) + " at the mbarrier at byte " +
             std::to_string(wait.address - shared_begin_) + " of shared memory for the phase of parity " +
             std::to_string(wait.parity) + ", which " + wait.describe(bits) +

@@ -27,12 +27,16 @@ inline constexpr std::uint64_t kPollSlice = 512;
 
 inline constexpr int kBarriers = 16;
 
+inline constexpr int kClusterRankShift = 24; ///< of a shared address
+inline constexpr std::uint32_t kOffsetInBlock = (1u << kClusterRankShift) - 1;
+
 struct Dim3 {
   std::uint32_t x = 1, y = 1, z = 1;
   std::uint64_t count() const { return std::uint64_t(x) * y * z; }
 };
 
 class DeviceRuntime;
+class TensorCore;
 
 /// State shared by all blocks of a launch. Read-only while the launch runs.
 struct LaunchContext {
@@ -110,8 +114,8 @@ public:
   BlockObserver *observer() { return observer_.get(); }
   Cluster &cluster() { return *cluster_; }
   std::uint32_t cluster_rank() const { return cluster_rank_; }
-  /// The block that a shared::cluster address refers to, and the address within it. Throws out_of_bounds.
-  std::pair<Block *, std::uint32_t> owner(std::uint64_t address, int lane);
+  /// The block of the cluster that a shared address refers to. Throws out_of_bounds.
+  Block &owner(std::uint64_t address, int lane);
   std::vector<Warp> &warps() { return warps_; }
   /// The warpgroup of a warp; nullptr if the block ends within it.
   Warpgroup *warpgroup(int warp) {
@@ -119,16 +123,20 @@ public:
     return index < warpgroups_.size() ? &warpgroups_[index] : nullptr;
   }
 
-  /// Host pointer to shared memory. Addresses are as the program sees them: the window starts at 0, the
-  /// block's own memory follows the reserved bytes. Also resolves other blocks of the cluster. Throws
-  /// out_of_bounds unless [address, address + bytes) lies inside.
+  /// Host pointer to shared memory. Addresses are as the program sees them: the window starts at
+  /// shared_base_address(), the block's own memory follows the reserved bytes. Also resolves other blocks of
+  /// the cluster. Throws out_of_bounds unless [address, address + bytes) lies inside.
   std::uint8_t *shared(std::uint64_t address, std::uint64_t bytes, int lane) {
     if (address < shared_first_ || address + bytes > shared_end_ || address + bytes < address)
       return cluster_shared(address, bytes, lane);
-    return shared_.data() + address;
+    return shared_base() + address;
   }
-  /// Host pointer to shared address 0, for accesses already checked.
-  std::uint8_t *shared_base() { return shared_.data(); }
+  /// The address of the first reserved byte: the block's rank.
+  std::uint32_t shared_base_address() const { return cluster_rank_ << kClusterRankShift; }
+  /// What to add to a shared address for its host pointer, for accesses already checked.
+  std::uint8_t *shared_base() { return shared_.data() - shared_base_address(); }
+  /// Host pointer to the first reserved byte, for offsets.
+  std::uint8_t *shared_memory() { return shared_.data(); }
   std::vector<BulkCopyInFlight> &bulk_copies() { return bulk_copies_; }
   /// By thread number within the block.
   BulkGroups &bulk_groups(int thread) { return bulk_groups_[thread]; }
@@ -140,12 +148,15 @@ public:
   /// Settles the instruction's pattern and returns it for reuse with a new pattern, counted as `kind`.
   AccessPattern &renew_pattern(const Instruction &instruction, AccessKind kind);
   std::uint32_t shared_begin() const { return shared_begin_; }
-  /// The first accessible byte: shared_begin(), or 0 once the reserved bytes are open.
+  /// The first accessible byte: shared_begin(), or shared_base_address() once the reserved bytes are open.
   std::uint32_t shared_first() const { return shared_first_; }
   /// Makes the reserved bytes before the block's own memory accessible: cooperative groups that span warps
   /// keep their barriers there and expect zeros. Until then, accessing them is out of bounds.
   void open_system_shared();
   std::uint32_t shared_end() const { return shared_end_; }
+
+  TensorCore &tensor_core();                                    ///< created when first used
+  TensorCore *used_tensor_core() { return tensor_core_.get(); } ///< nullptr: not used yet
 
   enum class Reduction { none, popc, all, any };
   /// bar.arrive, or the arrival part of bar.sync and bar.red: counts the warp's active lanes. `count` is in
@@ -193,7 +204,7 @@ private:
   std::uint32_t threads_, live_threads_;
   std::uint32_t shared_begin_, shared_end_;
   std::uint32_t shared_first_;       ///< first accessible byte
-  std::vector<std::uint8_t> shared_; ///< indexed by shared address, reserved bytes included
+  std::vector<std::uint8_t> shared_; ///< reserved bytes included
   std::vector<BulkCopyInFlight> bulk_copies_;
   std::map<int, BulkGroups> bulk_groups_;
   RegisterPool register_pool_;
@@ -204,6 +215,7 @@ private:
   std::vector<AccessPattern> patterns_; ///< by Instruction::site
   std::vector<Warp> warps_;
   std::vector<Warpgroup> warpgroups_; ///< complete ones only
+  std::unique_ptr<TensorCore> tensor_core_;
   std::array<Barrier, kBarriers> barriers_;
   bool progressed_ = false, moved_ = false, gives_way_ = false;
   bool on_launching_thread_, to_interrupt_;

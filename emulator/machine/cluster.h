@@ -1,8 +1,8 @@
 // A cluster: blocks that run concurrently and can access each other's shared memory. A launch without
 // clusters has clusters of one block.
 //
-// A shared::cluster address holds the block's rank plus one above bit 24; the low 24 bits are the address
-// within that block.
+// A shared address holds the block's rank above bit 24; the low 24 bits are the offset in that block. This is
+// so on hardware: programs change the rank of their own addresses.
 #pragma once
 
 #include "machine/block.h"
@@ -13,12 +13,10 @@
 
 namespace ladder::machine {
 
-inline constexpr int kClusterRankShift = 24;
-inline constexpr std::uint32_t kOffsetInBlock = (1u << kClusterRankShift) - 1;
 inline constexpr std::uint32_t kMostBlocksOfCluster = 16;
 
 constexpr std::uint32_t cluster_address(std::uint32_t rank, std::uint32_t offset) {
-  return (rank + 1) << kClusterRankShift | offset;
+  return rank << kClusterRankShift | offset;
 }
 
 class Cluster {

@@ -48,7 +48,13 @@ struct FrameLayout {
     std::uint32_t offset;
     bool wide; ///< 32 lanes of uint64_t instead of uint32_t
   };
-  std::vector<SpecialSlot> specials;  ///< registers that are constant while the warp runs
+  std::vector<SpecialSlot> specials; ///< registers that are constant while the warp runs
+  /// Constants that are offsets in the block's shared memory; a frame has the block's addresses instead.
+  struct SharedAddress {
+    std::uint32_t offset;
+    bool wide;
+  };
+  std::vector<SharedAddress> shared_addresses;
   std::uint32_t local_bytes = 0;      ///< per thread
   std::uint32_t param_area_bytes = 0; ///< per thread
   std::uint32_t program_function = 0; ///< index into Program::functions

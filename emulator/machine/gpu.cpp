@@ -47,6 +47,13 @@ constexpr VirtualGpu kGpus[] = {
      .registers_per_multiprocessor = 65536, .max_threads_per_multiprocessor = 2048,
      .max_blocks_per_multiprocessor = 32, .global_bytes = 140 * kGiB, .l2_bytes = 50 * kMiB,
      .clock_khz = 1980000, .memory_clock_khz = 3201000, .memory_bus_bits = 6144},
+    // The B200's L2, clocks and memory are its data sheet's.
+    {.arch = "sm_100a", .name = "NVIDIA B200", .major = 10, .minor = 0, .multiprocessors = 148,
+     .shared_bytes_per_block = 48 * 1024, .shared_bytes_per_block_opt_in = 227 * 1024,
+     .shared_bytes_per_multiprocessor = 228 * 1024, .reserved_shared_bytes_per_block = 1024,
+     .registers_per_multiprocessor = 65536, .max_threads_per_multiprocessor = 2048,
+     .max_blocks_per_multiprocessor = 32, .global_bytes = 180 * kGiB, .l2_bytes = 126 * kMiB,
+     .clock_khz = 1965000, .memory_clock_khz = 3996000, .memory_bus_bits = 8192},
 };
 // clang-format on
 

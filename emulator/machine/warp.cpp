@@ -64,6 +64,14 @@ std::shared_ptr<Frame> Warp::make_frame(std::uint32_t frame_index, const std::sh
         reinterpret_cast<std::uint32_t *>(frame->registers + slot.offset)[lane] = std::uint32_t(value);
     }
   }
+  for (const FrameLayout::SharedAddress &slot : layout.shared_addresses)
+    for (int lane = 0; lane < 32; ++lane)
+      if (slot.wide)
+        reinterpret_cast<std::uint64_t *>(frame->registers + slot.offset)[lane] +=
+            block_->shared_base_address();
+      else
+        reinterpret_cast<std::uint32_t *>(frame->registers + slot.offset)[lane] +=
+            block_->shared_base_address();
   frame->params.resize(std::size_t(layout.param_area_bytes) * 32);
   return frame;
 }

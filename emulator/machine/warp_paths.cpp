@@ -1,6 +1,7 @@
 // The paths of a warp: divergence, joins, calls, waiting.
 #include "machine/block.h"
 #include "machine/source_place.h"
+#include "machine/tensor_core.h"
 #include "machine/warp.h"
 
 #include <algorithm>
@@ -323,10 +324,17 @@ void Warp::release_barrier(int barrier) {
 
 /// Instructions that touch the registers of a product in flight wait for it.
 bool Warp::settle_products() {
+  TensorCore *const tensor_core = block_->used_tensor_core();
   Warpgroup *const group = block_->warpgroup(index_);
-  if (!group || !group->has_in_flight(index_))
+  const bool has_loads = tensor_core && tensor_core->has_loads(index_);
+  const bool has_products = group && group->has_in_flight(index_);
+  if (!has_loads && !has_products)
     return true;
   const std::vector<std::uint32_t> &slots = block_->code().settles.at(pc_);
+  if (has_loads)
+    tensor_core->settle_loads(*this, slots);
+  if (!has_products)
+    return true;
   if (group->settle(*this, slots.empty() ? nullptr : slots.data(), slots.size()))
     return true;
   leave();

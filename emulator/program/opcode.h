@@ -93,7 +93,16 @@ enum class Effect : std::uint8_t {
   product_wait,
   bulk_commit,
   bulk_wait,
-  proxy_fence, ///< between the generic and the async proxy
+  proxy_fence,  ///< between the generic and the async proxy
+  tensor_alloc, ///< columns of tensor memory
+  tensor_dealloc,
+  tensor_load, ///< from tensor memory; the registers are valid after the wait
+  tensor_store,
+  tensor_wait,
+  tensor_fence,
+  tensor_product, ///< tcgen05.mma
+  tensor_copy,    ///< from shared to tensor memory
+  tensor_commit,  ///< the thread's products and copies arrive on an mbarrier
   cluster_arrive,
   cluster_wait,
   shuffle,

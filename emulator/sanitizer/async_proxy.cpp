@@ -7,7 +7,7 @@ namespace ladder::sanitizer {
 
 void AsyncProxy::wrote(std::uint64_t address, unsigned bytes, const Access &write) {
   ++time_;
-  for (std::uint64_t chunk = address / kChunk; chunk <= (address + bytes - 1) / kChunk; ++chunk) {
+  for (std::size_t chunk = chunk_of(address); chunk <= chunk_of(address + bytes - 1); ++chunk) {
     chunks_[chunk].write = write;
     chunks_[chunk].time = time_;
     chunks_[chunk].swizzle = 0;
@@ -23,14 +23,14 @@ void AsyncProxy::fenced(BlockClocks::Moment now) {
 }
 
 void AsyncProxy::copied(std::uint64_t address, unsigned bytes, machine::Swizzle swizzle) {
-  for (std::uint64_t chunk = address / kChunk; chunk <= (address + bytes - 1) / kChunk; ++chunk) {
+  for (std::size_t chunk = chunk_of(address); chunk <= chunk_of(address + bytes - 1); ++chunk) {
     chunks_[chunk].time = 0;
     chunks_[chunk].swizzle = std::uint8_t(1 + std::uint32_t(swizzle));
   }
 }
 
 void AsyncProxy::forget(std::uint64_t address, unsigned bytes) {
-  for (std::uint64_t chunk = address / kChunk; chunk <= (address + bytes - 1) / kChunk; ++chunk) {
+  for (std::size_t chunk = chunk_of(address); chunk <= chunk_of(address + bytes - 1); ++chunk) {
     chunks_[chunk].time = 0;
     chunks_[chunk].swizzle = 0;
   }
@@ -40,11 +40,11 @@ void AsyncProxy::read(const std::vector<std::uint32_t> &addresses, std::size_t p
                       const SharedRead &read) {
   reads_.resize(chunks_.size() * parties_);
   for (const std::uint32_t address : addresses)
-    reads_[address / kChunk * parties_ + party] = read;
+    reads_[chunk_of(address) * parties_ + party] = read;
 }
 
 Access AsyncProxy::unfenced(std::uint32_t address, int warp, std::uint32_t lanes) const {
-  const Chunk &chunk = chunks_[address / kChunk];
+  const Chunk &chunk = chunks_[chunk_of(address)];
   if (chunk.time == 0 || fences_[chunk.write.thread] > chunk.time)
     return {};
   for (; lanes; lanes &= lanes - 1)
@@ -54,7 +54,7 @@ Access AsyncProxy::unfenced(std::uint32_t address, int warp, std::uint32_t lanes
 }
 
 bool AsyncProxy::has_other_swizzle(std::uint32_t address, machine::Swizzle swizzle) const {
-  const std::uint8_t mode = chunks_[address / kChunk].swizzle;
+  const std::uint8_t mode = chunks_[chunk_of(address)].swizzle;
   return mode != 0 && mode != 1 + std::uint32_t(swizzle);
 }
 

@@ -30,10 +30,10 @@ using SharedRead = std::shared_ptr<AsyncRead>;
 
 class AsyncProxy {
 public:
-  /// `shared_end` is 0 for kernels that do not use the async proxy. Reads of one of the `parties` complete in
-  /// order.
-  AsyncProxy(std::uint32_t shared_end, std::uint32_t threads, std::size_t parties)
-      : parties_(parties), chunks_(shared_end / kChunk + 1), fences_(threads), moments_(threads) {}
+  /// `begin` is the address of the shared memory, and `bytes` its size, or 0 for kernels that do not use the
+  /// async proxy. Reads of one of the `parties` complete in order.
+  AsyncProxy(std::uint32_t begin, std::uint32_t bytes, std::uint32_t threads, std::size_t parties)
+      : begin_(begin), parties_(parties), chunks_(bytes / kChunk + 1), fences_(threads), moments_(threads) {}
 
   // --- events: threads
   void wrote(std::uint64_t address, unsigned bytes, const Access &write);
@@ -74,6 +74,9 @@ private:
     std::uint8_t swizzle = 0; ///< 1 + the swizzle mode of the last copy to it; 0: none
   };
 
+  std::size_t chunk_of(std::uint64_t address) const { return (address - begin_) / kChunk; }
+
+  std::uint64_t begin_;
   std::size_t parties_;
   std::vector<Chunk> chunks_;
   std::vector<SharedRead> reads_;          ///< [chunk][party]: the last read; empty before the first
@@ -85,7 +88,7 @@ private:
 template <typename Knows>
 bool AsyncProxy::is_fenced_between(const Access &write, std::uint32_t address, Knows knows) const {
   const auto orders = [&](const Fence &fence) {
-    return fence.time > chunks_[address / kChunk].time && fence.by.knows(write.thread, write.epoch) &&
+    return fence.time > chunks_[chunk_of(address)].time && fence.by.knows(write.thread, write.epoch) &&
            knows(fence.by.thread, fence.by.epoch);
   };
   return std::ranges::any_of(moments_,
@@ -102,7 +105,7 @@ template <typename Knows> Access AsyncProxy::reader(std::uint64_t address, unsig
           return true;
     return false;
   };
-  for (std::uint64_t chunk = address / kChunk; chunk <= (address + bytes - 1) / kChunk; ++chunk)
+  for (std::size_t chunk = chunk_of(address); chunk <= chunk_of(address + bytes - 1); ++chunk)
     for (std::size_t party = 0; party < parties_; ++party) {
       SharedRead &read = reads_[chunk * parties_ + party];
       if (!read)

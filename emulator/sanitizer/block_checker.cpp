@@ -17,16 +17,17 @@ using machine::Warp;
 BlockChecker::BlockChecker(LaunchChecker &launch, machine::Block &block)
     : launch_(launch), block_(block), block_index_(std::uint32_t(block.linear_index())),
       clocks_(block_index_, block.thread_count(), machine::kBarriers),
-      shadow_(0, kRow * (block.shared_end() / kRow + 1)), displaced_reads_(block.shared_end()),
-      written_(block.shared_end()),
-      async_(launch.uses_async_proxy() ? block.shared_end() : 0, std::uint32_t(block.warps().size()) * 32,
-             (block.warps().size() + 3) / 4 + 1),
+      shadow_(block.shared_base_address(), kRow * (shared_bytes() / kRow + 1)),
+      displaced_reads_(block.shared_base_address(), shared_bytes()),
+      written_(block.shared_base_address(), shared_bytes()),
+      async_(block.shared_base_address(), launch.uses_async_proxy() ? shared_bytes() : 0,
+             std::uint32_t(block.warps().size()) * 32, (block.warps().size() + 3) / 4 + 1),
       products_(block.warps().size()), copies_(block.warps().size()), local_(block.warps().size()),
       undefined_registers_(block.warps().size()), has_spun_(block.warps().size()),
       polls_(block.warps().size()), cluster_arrivals_(block.warps().size() * 32) {
   first_arrival_.fill(-1);
   // The system owns and initialises the reserved bytes.
-  written_.mark(0, block.shared_begin());
+  written_.mark(block.shared_base_address(), block.shared_begin() - block.shared_base_address());
 }
 
 BlockChecker::Context BlockChecker::context(Warp &warp, const Instruction &in) const {

@@ -73,6 +73,15 @@ public:
   void bulk_wait(machine::Warp &warp, const machine::Instruction &in);
   void proxy_fence(machine::Warp &warp, const machine::Instruction &in);
   void cluster_wait(machine::Warp &warp, const machine::Instruction &in);
+  void tensor_alloc(machine::Warp &warp, const machine::Instruction &in);
+  void tensor_dealloc(machine::Warp &warp, const machine::Instruction &in);
+  void tensor_load(machine::Warp &warp, const machine::Instruction &in);
+  void tensor_store(machine::Warp &warp, const machine::Instruction &in);
+  void tensor_wait(machine::Warp &warp, const machine::Instruction &in);
+  void tensor_fence(machine::Warp &warp, const machine::Instruction &in);
+  void tensor_product(machine::Warp &warp, const machine::Instruction &in);
+  void tensor_copy(machine::Warp &warp, const machine::Instruction &in);
+  void tensor_commit(machine::Warp &warp, const machine::Instruction &in);
   /// Before every instruction, and before its own checks.
   void values(machine::Warp &warp, const machine::Instruction &in);
 
@@ -218,6 +227,8 @@ private:
     BlockClocks::Known known; ///< to the lane's thread
   };
 
+  /// Of the block's shared memory, with the reserved bytes.
+  std::uint64_t shared_bytes() const { return block_.shared_end() - block_.shared_base_address(); }
   Context context(machine::Warp &warp, const machine::Instruction &in) const;
   void carry_out(const Context &at, std::uint32_t lanes);
 

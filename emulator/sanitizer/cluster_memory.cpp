@@ -11,16 +11,14 @@ using machine::Warp;
 
 std::optional<std::pair<BlockChecker *, std::uint64_t>> BlockChecker::owner(std::uint64_t address,
                                                                             unsigned bytes) {
-  const std::uint64_t rank = address >> machine::kClusterRankShift,
-                      offset = address & machine::kOffsetInBlock;
+  const std::uint64_t rank = address >> machine::kClusterRankShift;
   machine::Cluster &cluster = block_.cluster();
-  if (rank > cluster.size())
+  if (rank >= cluster.size())
     return std::nullopt;
-  machine::Block &block = rank ? cluster.block(std::uint32_t(rank) - 1) : block_;
-  auto *const checker = rank ? static_cast<BlockChecker *>(block.observer()) : this;
-  if (block.finished() || offset < block.shared_first() || offset + bytes > block.shared_end())
+  machine::Block &block = cluster.block(std::uint32_t(rank));
+  if (block.finished() || address < block.shared_first() || address + bytes > block.shared_end())
     return std::nullopt;
-  return std::pair{checker, offset};
+  return std::pair{static_cast<BlockChecker *>(block.observer()), address};
 }
 
 BlockChecker &BlockChecker::checker(std::uint32_t block) {

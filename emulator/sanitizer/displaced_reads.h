@@ -33,16 +33,17 @@ struct DisplacedRead {
 
 class DisplacedReads {
 public:
-  explicit DisplacedReads(std::uint64_t bytes) : bytes_(bytes) {}
+  /// Of memory from address `begin`, a multiple of kRow, on.
+  DisplacedReads(std::uint64_t begin, std::uint64_t bytes) : begin_(begin), bytes_(bytes) {}
 
   /// Records a read of at most 16 bytes within one row.
   void add(std::uint64_t address, std::uint64_t bytes, const Access &read) {
     const std::uint32_t granules = (1u << bytes / DisplacedRead::kGranule) - 1;
-    add_to_row(address / kRow, {read, granules << address % kRow / DisplacedRead::kGranule, 0});
+    add_to_row((address - begin_) / kRow, {read, granules << address % kRow / DisplacedRead::kGranule, 0});
   }
   /// Reads of the row at `address` by consecutive threads, `read` by the first of them.
   void add_row(std::uint64_t address, const Access &read, unsigned lane_bytes) {
-    add_to_row(address / kRow, {read, ~0u, lane_bytes});
+    add_to_row((address - begin_) / kRow, {read, ~0u, lane_bytes});
   }
 
   /// True if f(read, mask of written bytes in its granule) is true for a read of one of the written bytes;
@@ -50,6 +51,7 @@ public:
   template <typename F> bool any_of(std::uint64_t address, std::uint64_t bytes, F f) const {
     if (rows_.empty())
       return false;
+    address -= begin_;
     const std::uint64_t end = address + bytes;
     for (std::uint64_t row = address / kRow; row * kRow < end; ++row)
       for (const DisplacedRead &read : rows_[row])
@@ -66,6 +68,7 @@ public:
   void forget(std::uint64_t address, std::uint64_t bytes) {
     if (rows_.empty())
       return;
+    address -= begin_;
     const std::uint64_t end = address + bytes;
     for (std::uint64_t row = address / kRow; row * kRow < end; ++row) {
       for (DisplacedRead &read : rows_[row])
@@ -105,7 +108,7 @@ private:
            first.flags == second.flags && first.bytes == second.bytes && a.lane_bytes == b.lane_bytes;
   }
 
-  std::uint64_t bytes_;
+  std::uint64_t begin_, bytes_;
   std::vector<std::vector<DisplacedRead>> rows_; ///< empty before the first
 };
 

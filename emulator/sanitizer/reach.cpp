@@ -109,14 +109,9 @@ void BlockChecker::place_lane(const Context &at, Reach &reach, int lane, Space s
 void BlockChecker::place_shared(const Context &at, Reach &reach, int lane, std::uint64_t address,
                                 unsigned bytes) {
   reach.address[lane] = address;
-  if (address >> machine::kClusterRankShift && address >> 32 == 0) {
-    const auto place = owner(address, bytes);
-    if (!place || place->first != this) {
-      reach.elsewhere |= 1u << lane; // another block of the cluster: the machine checks that it exists
-      return;
-    }
-    address = place->second;
-    reach.address[lane] = address;
+  if (address >> machine::kClusterRankShift != block_.cluster_rank() && address >> 32 == 0) {
+    reach.elsewhere |= 1u << lane; // another block of the cluster: the machine checks that it exists
+    return;
   }
   if (address < block_.shared_first() || address + bytes > block_.shared_end() || address + bytes < address)
     return note(Kind::out_of_bounds, lane, address, Where::shared);

@@ -188,16 +188,20 @@ private:
 /// Which bytes have been written.
 class WrittenBytes {
 public:
-  explicit WrittenBytes(std::uint64_t bytes) : bytes_(bytes), written_(bytes / kChunk + 1) {}
+  /// `begin` must be a multiple of kChunk.
+  WrittenBytes(std::uint64_t begin, std::uint64_t bytes)
+      : begin_(begin), bytes_(bytes), written_(bytes / kChunk + 1) {}
   std::uint64_t size() const { return bytes_; }
   void mark(std::uint64_t address, std::uint64_t bytes) {
-    for_chunks(address, bytes,
-               [&](std::uint64_t at, std::uint64_t end) { written_[at / kChunk] |= bits(at, end); });
+    for_chunks(address, bytes, [&](std::uint64_t at, std::uint64_t end) {
+      written_[(at - begin_) / kChunk] |= bits(at, end);
+    });
   }
   bool any(std::uint64_t address, std::uint64_t bytes) const {
     std::uint16_t found = 0;
-    for_chunks(address, bytes,
-               [&](std::uint64_t at, std::uint64_t end) { found |= written_[at / kChunk] & bits(at, end); });
+    for_chunks(address, bytes, [&](std::uint64_t at, std::uint64_t end) {
+      found |= written_[(at - begin_) / kChunk] & bits(at, end);
+    });
     return found;
   }
   /// Bit i is set if byte i has not been written; of at most 32 bytes.
@@ -210,7 +214,7 @@ public:
   bool all(std::uint64_t address, std::uint64_t bytes) const {
     std::uint16_t missing = 0;
     for_chunks(address, bytes, [&](std::uint64_t at, std::uint64_t end) {
-      missing |= std::uint16_t(~written_[at / kChunk] & bits(at, end));
+      missing |= std::uint16_t(~written_[(at - begin_) / kChunk] & bits(at, end));
     });
     return !missing;
   }
@@ -220,7 +224,7 @@ private:
   static std::uint16_t bits(std::uint64_t at, std::uint64_t end) {
     return std::uint16_t(((1u << (end - at)) - 1) << at % kChunk);
   }
-  std::uint64_t bytes_;
+  std::uint64_t begin_, bytes_;
   std::vector<std::uint16_t> written_; ///< by chunk: mask of its bytes
 };
 

@@ -150,6 +150,15 @@ constexpr Check kChecks[] = {
     {Effect::proxy_fence, plain<checked<&Own::proxy_fence>>},
     {Effect::cluster_arrive, plain<checked<&Own::cluster_arrive>>},
     {Effect::cluster_wait, plain<checked<&Own::cluster_wait>>},
+    {Effect::tensor_alloc, plain<checked<&Own::tensor_alloc>>},
+    {Effect::tensor_dealloc, plain<checked<&Own::tensor_dealloc>>},
+    {Effect::tensor_load, collective<checked<&Own::tensor_load>>},
+    {Effect::tensor_store, collective<checked<&Own::tensor_store>>},
+    {Effect::tensor_wait, plain<checked<&Own::tensor_wait>>},
+    {Effect::tensor_fence, plain<checked<&Own::tensor_fence>>},
+    {Effect::tensor_product, plain<checked<&Own::tensor_product>>},
+    {Effect::tensor_copy, plain<checked<&Own::tensor_copy>>},
+    {Effect::tensor_commit, plain<checked<&Own::tensor_commit>>},
     {Effect::vote, plain<checked<&Own::vote>>},
     {Effect::fence, plain<checked<&Own::fence>>},
     {Effect::call, call},
@@ -226,7 +235,8 @@ std::shared_ptr<const CheckedCode> instrument(const machine::Code &code) {
     const Effect effect = code.sources[i]->row->effect;
     site.traits = code.sources[i]->traits;
     has_products |= effect == Effect::product;
-    result->uses_async_proxy |= effect == Effect::bulk_copy || effect == Effect::product;
+    result->uses_async_proxy |= effect == Effect::bulk_copy || effect == Effect::product ||
+                                effect == Effect::tensor_product || effect == Effect::tensor_copy;
     const Describe describe = describer(effect);
     if (const Handler handler = describe ? describe(*code.sources[i], instruction, site) : nullptr)
       site.original = std::exchange(instruction.execute, handler);

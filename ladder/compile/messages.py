@@ -87,8 +87,8 @@ def _not_offered(message: str) -> str:
         return "Kernels that launch kernels need relocatable device code: --nvcc-flags=-rdc=true"
     if re.search(r"not supported on \.target|requires \.target", message):
         return (
-            f"--arch chooses the GPU that is emulated: {', '.join(ARCHITECTURES)}. wgmma and setmaxnreg are "
-            "sm_90a's; what later ones have runs only on a GPU."
+            f"--arch chooses the GPU that is emulated: {', '.join(ARCHITECTURES)}. wgmma is sm_90a's, "
+            "tcgen05 sm_100a's; setmaxnreg needs one of these."
         )
     return ""
 

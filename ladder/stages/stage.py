@@ -15,7 +15,7 @@ P = TypeVar("P", bound=AnyProblem)
 OptionValue = int | str | bool
 
 #: The virtual GPUs of the emulator.
-ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a")
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100a")
 DEFAULT_ARCH = "sm_80"
 #: Of ladder/launch.h: which kernels are compiled.
 _HEAD_DIMS, _DTYPES = "LADDER_HEAD_DIMS", "LADDER_DTYPES"

@@ -319,7 +319,7 @@ def test_what_no_option_can_be(capsys, arguments, message):
 
 def test_an_arch_that_there_is_not_is_said_once(capsys):
     assert main(["compare", "--backend", "emulator", "--arch", "foo"]) == 2
-    known = "sm_75, sm_80, sm_86, sm_89, sm_90, sm_90a"
+    known = "sm_75, sm_80, sm_86, sm_89, sm_90, sm_90a, sm_100a"
     assert capsys.readouterr().err == f"error: arch 'foo' is none of {known}\n"
 
 

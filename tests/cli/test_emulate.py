@@ -244,7 +244,7 @@ def test_names_outside_the_locales_encoding(tmp_path):
         (
             '__global__ void f() { asm("wgmma.fence.sync.aligned;"); }\nint main() { f<<<1, 1>>>(); }',
             ["--arch", "sm_90"],
-            "wgmma and setmaxnreg are sm_90a's",
+            "wgmma is sm_90a's",
         ),
     ],
     ids=["graphs", "dynamic parallelism", "sm_90a"],

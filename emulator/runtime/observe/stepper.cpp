@@ -329,9 +329,8 @@ std::vector<std::pair<std::uint32_t, std::string>> Stepper::mbarriers(std::uint3
     if (index != one.linear_index())
       continue;
     std::uint64_t bits;
-    std::memcpy(&bits, one.shared_base() + (address & machine::kOffsetInBlock), sizeof bits);
-    all.emplace_back((address & machine::kOffsetInBlock) - one.shared_begin(),
-                     instructions::describe_mbarrier(bits));
+    std::memcpy(&bits, one.shared_base() + address, sizeof bits);
+    all.emplace_back(address - one.shared_begin(), instructions::describe_mbarrier(bits));
   }
   return all;
 }
