@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from ladder.operations import get_operation
+from ladder.operations import USUAL_HEAD_DIMS, get_operation
+from ladder.operations.attention.shapes import few
 from ladder.run.evaluation import default_problem, evaluate_all
 from ladder.stages import Stage, discover
 
@@ -37,7 +38,8 @@ SIZES = [(1, 1), (100, 150), (17, 200), (300, 300)]
 
 
 def require_no_spills(spilled: list[int], stage: Stage, dtypes: int) -> None:
-    assert len(spilled) >= dtypes * len(stage.head_dims) and set(spilled) == {0}
+    kernels = {d if d in USUAL_HEAD_DIMS else -(-d // 64) * 64 for d in stage.head_dims}
+    assert len(spilled) >= dtypes * len(kernels) and set(spilled) == {0}
 
 
 @pytest.mark.parametrize("name", WGMMA)
@@ -65,7 +67,7 @@ def test_no_conflicts(name: str) -> None:
     problem: Any = get_operation(stage.computes).problem
     problems = [
         problem(1, 2, n, m, d, kv_heads=1, dtype=dtype, is_causal=is_causal)
-        for d in stage.head_dims
+        for d in few(stage.head_dims)
         for n, m in SIZES
         for dtype, is_causal in (("f16", False), ("bf16", True))
     ]

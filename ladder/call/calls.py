@@ -41,8 +41,8 @@ def attention(
     CPU tensors run on the emulator, as the virtual GPU ``arch``; CUDA tensors on their GPU. The arguments
     up to ``enable_gqa`` are those of ``torch.nn.functional.scaled_dot_product_attention``; no rung computes
     an ``attn_mask`` or a dropout. H may be a multiple of Hkv with ``enable_gqa``. Under autocast, the tensors
-    are converted as for torch's attention. With d = 192, as in MLA, value and o have 128, and there are no
-    gradients.
+    are converted as for torch's attention. d is 32, 64, 128 or 256, or on Hopper any multiple of 8 up to 256
+    except 192, without gradients. With d = 192, as in MLA, value and o have 128, and there are no gradients.
 
     ``window_size`` (left, right) is a mask as in FlashAttention, aligned to the lower right: query i is at
     the position of key i + M - N, and sees that one, ``left`` keys before it and ``right`` keys after it. -1

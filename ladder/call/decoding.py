@@ -15,11 +15,11 @@ from torch import Tensor
 
 from ladder.call import flops
 from ladder.call.kept import Kept, kind_of
-from ladder.call.runs import AUTO, Choice, Run, lies_in_rows, option_words, prepare, require_head_dim
+from ladder.call.runs import AUTO, Choice, Run, highest, lies_in_rows, option_words, prepare
 from ladder.call.transforms import autocast, needs_operator
 from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.operations import DecodingProblem, check_descales, check_lengths, problem_of_cache, require_memory
-from ladder.stages import discover, parse_options
+from ladder.stages import parse_options
 
 #: Tensors in the order of :data:`_INPUTS`.
 _Tensors = tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
@@ -234,7 +234,7 @@ def _require_rows(name: str, cache: Tensor, problem: DecodingProblem) -> None:
     if cache.is_neg():
         raise InvalidProblem(f"{name} has torch's negative bit set", f"Pass {name}.resolve_neg().")
     if not lies_in_rows(cache) or cache.data_ptr() % 16:
-        require_head_dim(problem, discover())
+        highest(problem)  # raises for such a head dimension
         raise InvalidProblem(
             f"{name} has the strides {tuple(cache.stride())}: rows must be contiguous and begin at multiples "
             "of 16 bytes from each other, heads at multiples of a row or of 64 elements",

@@ -12,7 +12,7 @@ import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -153,11 +153,12 @@ def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
 def lies_in_rows(tensor: Tensor) -> bool:
     """Whether TMA takes a tensor as it lies: see ``tensor_map`` in stages/include/tiles/tensor_map.h. Rows
     are contiguous and begin at multiples of 16 bytes from each other; heads lie a multiple of 64 elements
-    apart, or of a row if that is shorter.
+    apart, or of a row if that is shorter. ``padded_map``, for rows of other lengths, takes heads as rows.
     """
     *sizes, columns = tensor.shape
     *strides, last = tensor.stride()
-    if sizes[1] > 1 and strides[1] % min(columns, 64):
+    is_whole_blocks = columns == 32 or columns % 64 == 0
+    if is_whole_blocks and sizes[1] > 1 and strides[1] % min(columns, 64):
         return False
     return last == 1 and all(
         size == 1 or (stride >= columns and stride * tensor.element_size() % 16 == 0)
@@ -209,11 +210,29 @@ def highest(
 
     With ``deterministic`` it is a deterministic one. Without, a rung that makes the one before it
     deterministic, and pays for that with speed, is left out. Raises :class:`UnsupportedProblem`, with
-    the reasons of two stages, first of those that are left out for other reasons than the problem.
+    the head dims that such a stage takes, or else with the reasons of two stages, first of those that are
+    left out for other reasons than the problem.
+    """
+    ladder = discover()
+    stage, refusals = _search(problem, ladder, require, deterministic)
+    if stage is not None:
+        return stage
+    besides = [message for suits, message in refusals if suits]
+    _require_head_dim(problem, ladder, besides, lambda one: _search(one, ladder, require, deterministic)[0])
+    lines = [*besides, *(message for suits, message in refusals if not suits)]
+    if len(lines) > 2:
+        lines[2:] = [f"nor does any of {len(lines) - 2} other stages"]
+    having = f", which has {listed(sorted(problem.features))}" if problem.features else ""
+    raise UnsupportedProblem(f"no stage takes this problem{having}:\n" + "\n".join(lines))
+
+
+def _search(
+    problem: AnyProblem, ladder: Ladder, require: Callable[[Stage], object], deterministic: bool
+) -> tuple[Stage | None, list[tuple[bool, str]]]:
+    """The stage of :func:`highest`, if any; and why those above it are left out, with whether they would suit
+    the problem.
     """
     refusals = []
-    ladder = discover()
-    require_head_dim(problem, ladder)
     for stage in reversed(ladder.computing(problem.operation)):
         if not deterministic and _adds_determinism(stage, ladder):
             continue
@@ -222,28 +241,36 @@ def highest(
             _require_deterministic(stage, deterministic)
             stage.accept(problem)
             require(stage)
-            return stage
+            return stage, refusals
         except UnsupportedProblem as error:
-            refusals.append((not stage.suits(problem), error.message))
-    lines = [message for _, message in sorted(refusals, key=lambda refusal: refusal[0])]
-    if len(lines) > 2:
-        lines[2:] = [f"nor does any of {len(lines) - 2} other stages"]
-    having = f", which has {listed(sorted(problem.features))}" if problem.features else ""
-    raise UnsupportedProblem(f"no stage takes this problem{having}:\n" + "\n".join(lines))
+            refusals.append((stage.suits(problem), error.message))
+    return None, refusals
 
 
-def require_head_dim(problem: AnyProblem, ladder: Ladder) -> None:
-    """Raises :class:`UnsupportedProblem` if no stage for such problems has their head dimension."""
+def _require_head_dim(
+    problem: AnyProblem,
+    ladder: Ladder,
+    besides: Sequence[str],
+    search: Callable[[AnyProblem], Stage | None],
+) -> None:
+    """Raises :class:`UnsupportedProblem` if the problem's head dim, which no stage takes, is what is wrong:
+    with other ones ``search`` finds a stage. ``besides`` says why a stage that takes it is left out.
+    """
     head_dim = getattr(problem, "head_dim", None)
-    taken = {one for stage in ladder.computing(problem.operation) for one in stage.head_dims}
-    if head_dim is not None and head_dim not in taken:
-        larger = [one for one in sorted(taken) if one > head_dim]
-        raise UnsupportedProblem(
-            f"no stage takes d = {head_dim}; stages take {', '.join(map(str, sorted(taken)))}",
-            f"Fill the tensors with zeros to d = {larger[0]}, and pass scale={head_dim} ** -0.5."
-            if larger and problem.operation != "hstu"
-            else "",
-        )
+    known = {one for stage in ladder.computing(problem.operation) for one in stage.head_dims}
+    taken = [one for one in sorted(known) if search(replace(problem, head_dim=one))]  # type: ignore[type-var]
+    if head_dim is None or not taken:
+        return
+    having = f" with {listed(sorted(problem.features))}" if problem.features else ""
+    larger = [one for one in taken if one > head_dim]
+    every_8 = taken == [*range(8, taken[-1] + 1, 8)]
+    dims = f"multiples of 8 up to {taken[-1]}" if every_8 else ", ".join(map(str, taken))
+    raise UnsupportedProblem(
+        "\n".join([f"no stage takes d = {head_dim}{having}; stages take {dims}", *besides[:1]]),
+        f"Fill the tensors with zeros to d = {larger[0]}, and pass scale={head_dim} ** -0.5."
+        if larger and problem.operation != "hstu"
+        else "",
+    )
 
 
 def _adds_determinism(stage: Stage, ladder: Ladder) -> bool:
@@ -307,5 +334,5 @@ def _look_for_backward(problem: AnyProblem, stage: str, deterministic: bool) -> 
     except UnsupportedProblem as error:
         raise UnsupportedProblem(
             f"a tensor requires a gradient, and no backward stage takes the problem:\n{error.message}",
-            "Call it under torch.no_grad(), or pass detached tensors.",
+            error.hint or "Call it under torch.no_grad(), or pass detached tensors.",
         ) from None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         require_memory,
     )
     from ladder.operations.attention.inputs import KINDS, TORCH_DTYPES, make_inputs
-    from ladder.operations.attention.problem import INPUTS, LARGEST_SCALE, Problem, value_dim
+    from ladder.operations.attention.problem import INPUTS, LARGEST_SCALE, USUAL_HEAD_DIMS, Problem, value_dim
     from ladder.operations.attention.reference import AttentionReference, attention_float64, reference
     from ladder.operations.attention.shapes import (
         AXES,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from typing import TypeVar
 
 from ladder.errors import InvalidProblem, UnsupportedProblem
-from ladder.operations import DEFAULT_OPERATION, DTYPES, AnyProblem, value_dim
+from ladder.operations import DEFAULT_OPERATION, DTYPES, USUAL_HEAD_DIMS, AnyProblem
 from ladder.stages.places import include_directory, root
 
 P = TypeVar("P", bound=AnyProblem)
@@ -56,10 +58,10 @@ class Stage:
 
     @property
     def is_variant(self) -> bool:
-        """Whether it needs a feature of the problem, or values narrower than keys, and so stands beside the
-        ladder whose rung it continues.
+        """Whether it needs a feature of the problem, or has head dims besides the usual ones, and so stands
+        beside the ladder whose rung it continues.
         """
-        return bool(self.needs) or any(value_dim(d) != d for d in self.head_dims)
+        return bool(self.needs) or not {*self.head_dims} <= {*USUAL_HEAD_DIMS}
 
     @property
     def is_own(self) -> bool:
@@ -138,9 +140,9 @@ class Stage:
         if _HEAD_DIMS in self.options:
             return {}
         accepted = [self.accept(problem) for problem in problems]
-        head_dims = {getattr(problem, "head_dim", 0) for problem in accepted}
+        columns = [_columns(getattr(problem, "head_dim", 0)) for problem in accepted]
         dtypes = {DTYPES.index(problem.dtype or DTYPES[0]) for problem in accepted}
-        return {_HEAD_DIMS: sum(head_dims), _DTYPES: sum(1 << dtype for dtype in dtypes)}
+        return {_HEAD_DIMS: reduce(operator.or_, columns, 0), _DTYPES: sum(1 << dtype for dtype in dtypes)}
 
     def _check_features(self, features: frozenset[str]) -> None:
         refused = sorted(features - {*self.takes, *self.needs})
@@ -164,6 +166,11 @@ class Stage:
                 raise UnsupportedProblem(f"{self.name}: option {name} is {values}, not {text}")
             chosen[name] = matching[0]
         return chosen
+
+
+def _columns(head_dim: int) -> int:
+    """The bits of a head dim in :data:`_HEAD_DIMS`: itself, or the columns of the tiles that hold it."""
+    return head_dim if head_dim in (0, *USUAL_HEAD_DIMS) else -(-head_dim // 64) * 64
 
 
 def format_options(options: Mapping[str, object]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,9 @@ DECODING: tuple[tuple[dict[str, Any], str], ...] = (
 def test_attention(has: dict[str, Any], forward: str, backward: str, head_dim: int, dtype: str) -> None:
     sizes = 1, 2, 100, 100, head_dim
     if has.get("sinks") and head_dim == 256:
-        with pytest.raises(UnsupportedProblem, match="no stage takes this problem"):
+        with pytest.raises(
+            UnsupportedProblem, match="no stage takes d = 256 with sinks and window; stages take 64, 128"
+        ):
             highest(Problem(*sizes, dtype=dtype, **has))
     else:
         assert highest(Problem(*sizes, dtype=dtype, **has)).name == forward
@@ -83,6 +86,31 @@ def test_deterministic_gradients(head_dim: int, rung: str) -> None:
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_two_head_dimensions(dtype: str, is_causal: bool) -> None:
     assert highest(Problem(1, 2, 100, 100, 192, dtype=dtype, is_causal=is_causal)).name == "x5_two_dims"
+
+
+@pytest.mark.parametrize("head_dim", [d for d in range(8, 257, 8) if d not in (32, 64, 128, 192, 256)])
+def test_other_head_dimensions(head_dim: int) -> None:
+    assert highest(Problem(1, 2, 100, 100, head_dim, dtype="bf16")).name == "x6_any_head_dim"
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "has", "dims", "enough"),
+    [
+        (20, {}, "multiples of 8 up to 256", 24),
+        (80, {"window": WINDOW}, "64, 128, 256", 128),
+        (80, {"sinks": True}, "64, 128", 128),
+        (200, {"softcap": 9.0}, "64, 128, 256", 256),
+        (80, {"dtype": "f32"}, "32, 64, 128", 128),
+    ],
+)
+def test_the_refusal_names_head_dimensions_that_work(
+    head_dim: int, has: dict[str, Any], dims: str, enough: int
+) -> None:
+    problem = Problem(1, 2, 100, 100, head_dim, **{"dtype": "f16", **has})
+    with pytest.raises(UnsupportedProblem, match=f"takes? d = {head_dim}.*; stages take {dims}\n") as refused:
+        highest(problem)
+    assert f"with zeros to d = {enough}, and pass scale={head_dim} ** -0.5" in str(refused.value)
+    highest(replace(problem, head_dim=enough))
 
 
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)

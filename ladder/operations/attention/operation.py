@@ -121,6 +121,7 @@ class Attention(Operation):
         return reference(*(inputs[name] for name in "qkv"), sinks=inputs["sinks"], **problem.rules)
 
     def matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
+        head_dims = shapes.few(head_dims)
         return [
             *shapes.pairwise_problems(dtypes, head_dims),
             *shapes.strided_problems(dtypes, head_dims),
@@ -129,18 +130,18 @@ class Attention(Operation):
 
     def boundaries(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> dict[str, list[Problem]]:
         return {
-            **{f"d={d}": shapes.boundary_problems(d, dtypes) for d in head_dims},
+            **{f"d={d}": shapes.boundary_problems(d, dtypes) for d in shapes.few(head_dims)},
             "windows": shapes.window_boundaries(dtypes, head_dims),
         }
 
     def large(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
-        return shapes.large_problems(dtypes, head_dims)
+        return shapes.large_problems(dtypes, shapes.few(head_dims))
 
     def growing(self, dtype: str, head_dim: int) -> Iterator[list[Problem]]:
         return shapes.growing(dtype, head_dim)
 
     def full_matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
-        return shapes.full_problems(dtypes, head_dims)
+        return shapes.full_problems(dtypes, shapes.few(head_dims))
 
     def random(
         self, seed: int, dtypes: Sequence[str], head_dims: Sequence[int], largest: int
@@ -148,13 +149,14 @@ class Attention(Operation):
         return shapes.random_problems(seed, dtypes, head_dims, largest)
 
     def refused(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
-        """One problem for each dtype and head dim not listed."""
+        """One problem for each dtype and head dim not listed; of a rung for any multiple of 8, for others."""
         unknown = [(dtype, head_dims[0]) for dtype in DTYPES if dtype not in dtypes]
-        unknown += [(dtypes[0], d) for d in (16, 32, 48, 64, 96, 128, 256) if d not in head_dims]
+        others = (20, 264) if 8 in head_dims else (16, 32, 48, 64, 96, 128, 256)
+        unknown += [(dtypes[0], d) for d in others if d not in head_dims]
         return [Problem(1, 1, 16, 16, d, dtype=dtype) for dtype, d in unknown]
 
     def beyond_32_bits(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Huge]:
-        return [huge for d in head_dims for huge in shapes.beyond_32_bits(dtypes[-1], d)]
+        return [huge for d in shapes.few(head_dims) for huge in shapes.beyond_32_bits(dtypes[-1], d)]
 
     def input_shapes(self, problem: Problem) -> dict[str, Sequence[int]]:
         q = (problem.batch, problem.heads, problem.q_len, problem.head_dim)

@@ -18,6 +18,8 @@ INPUTS = ("normal", "large", "negative", "equal", "dominant", "rising")
 SIZE_TEXT = ("B,H,N,M,d", "1,2,256,256,64")
 #: The largest |scale|: kernels multiply logits by it in fp32, whose largest number is 3.4e38.
 LARGEST_SCALE = 1e30
+#: The head dims that most rungs take; others are those of variants.
+USUAL_HEAD_DIMS = (32, 64, 128, 256)
 #: Further than any two tokens of a sequence are apart.
 FAR = 2**30
 

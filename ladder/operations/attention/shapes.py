@@ -26,6 +26,7 @@ CHECK_PROBLEMS = (
     Problem(1, 3, 100, 200, 64, window=(40, 9), sinks=True),
     Problem(3, 2, 200, 150, 64, kv_heads=1, window=(-1, 0), q_lens=(200, 0, 65), kv_lens=(150, 7, 90)),
     Problem(1, 2, 200, 150, 192, kv_heads=1, is_causal=True),
+    Problem(1, 2, 200, 150, 104, kv_heads=1, is_causal=True),
 )
 #: The problems of the figures in results/.
 BENCH_PROBLEMS = (
@@ -101,6 +102,18 @@ CALIBRATION_PROBLEMS = tuple(
     )
     for head_dim in HEAD_DIMS
 )
+
+
+#: Of how many head dims a rung is tried.
+_MOST_HEAD_DIMS = 6
+
+
+def few(head_dims: Sequence[int]) -> Sequence[int]:
+    """Of a long list of head dims some, equally far apart, with the first and the last one."""
+    places = range(_MOST_HEAD_DIMS)
+    if len(head_dims) <= len(places):
+        return head_dims
+    return [head_dims[place * (len(head_dims) - 1) // places[-1]] for place in places]
 
 
 def pairwise_problems(dtypes: Sequence[str] = DTYPES, head_dims: Sequence[int] = HEAD_DIMS) -> list[Problem]:
