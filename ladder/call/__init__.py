@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ladder.doors import door
 
 if TYPE_CHECKING:
+    from ladder.call.arguments import Choices
     from ladder.call.calls import attention
     from ladder.call.decoding import decode_attention
     from ladder.call.forward import inputs_of, prepared

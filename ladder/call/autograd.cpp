@@ -70,7 +70,7 @@ struct Run {
   /// Launches on inputs, undefined ones where one is missing; returns the outputs.
   variable_list operator()(variable_list tensors) const {
     RECORD_FUNCTION(name, c10::ArrayRef<const c10::IValue>{});
-    const at::AutoDispatchBelowADInplaceOrView guard;
+    const at::AutoDispatchBelowADInplaceOrView below_autograd; // RECORD_FUNCTION may declare a guard
     variable_list outputs;
     for (size_t i = 0; i < shapes.size(); i++)
       outputs.push_back(at::empty(shapes[i], kinds[i]));

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from ladder.call import gradients, native, operators
+from ladder.call.arguments import Choices
 from ladder.call.forward import inputs_of, prepared
-from ladder.call.kept import strides_of
 from ladder.call.runs import AUTO, Run, option_words
-from ladder.call.transforms import autocast, is_batched, must_be_deterministic, needs_operator
+from ladder.call.transforms import autocast, must_be_deterministic, needs_operator
 from ladder.errors import UnsupportedProblem
 
 
@@ -73,35 +73,34 @@ def attention(
     """
     if attn_mask is not None or dropout_p != 0.0:
         _refuse(attn_mask, dropout_p)
-    chosen = option_words(options) if options else ""
-    arguments = (is_causal, scale, enable_gqa, stage, arch or "", chosen)
     window = window_size if isinstance(window_size, tuple) else _pair(window_size)
+    words = option_words(options) if options else ""
+    choices = Choices(
+        *(is_causal, scale, enable_gqa, stage, arch or "", words, backward, deterministic, window, softcap)
+    )
     if isinstance(sinks, Tensor) and sinks.dtype in (torch.float16, torch.bfloat16):
         sinks = sinks.float()
-    variant = (window, softcap, sinks)
     is_compiling = torch.compiler.is_compiling()
     if is_compiling or torch._C._is_any_autocast_enabled():
         query, key, value = autocast(query, key, value)
     # While torch.compile traces, only call the operator; it checks its arguments when it runs.
     if is_compiling or needs_operator(query, key, value, sinks):
-        deterministic = must_be_deterministic(deterministic)
-        return _operator(query, key, value, *arguments, backward, deterministic, *variant)
-    differentiable = torch.is_grad_enabled() and _requires_grad(query, key, value, sinks)
-    if differentiable and torch.are_deterministic_algorithms_enabled():
-        deterministic = must_be_deterministic(deterministic)
-    gradients_by = (backward, deterministic) if differentiable else None
-    run = prepared(query, key, value, *arguments, gradients_by, *variant)
-    if differentiable:
-        choices = (is_causal, scale, backward, arch or "", deterministic, window, softcap)
-        by = (backward, bool(deterministic))  # the run is of the others
-        plan = run.plans[by] if by in run.plans else _new_plan(run, by, choices)
-        if plan is not None:
-            row = None if sinks is None else sinks.contiguous()
-            return native.apply(plan, query, key, value, row, None, None)
-        outputs: tuple[Tensor, Tensor] = _apply(query, key, value, sinks, run, choices)
-        return outputs
-    o, lse = run(*inputs_of(query, key, value, sinks))
-    return o, lse
+        return _operator(query, key, value, sinks, _deterministic(choices))
+    if not (torch.is_grad_enabled() and _requires_grad(query, key, value, sinks)):
+        o, lse = prepared(query, key, value, sinks, choices)(*inputs_of(query, key, value, sinks))
+        return o, lse
+    if torch.are_deterministic_algorithms_enabled():
+        choices = _deterministic(choices)
+    run = prepared(query, key, value, sinks, choices, differentiable=True)
+    if run.plan is ...:
+        run.plan = _plan(run, choices)
+    if run.plan is None:
+        return _operator(query, key, value, sinks, choices)
+    return native.apply(run.plan, *inputs_of(query, key, value, sinks))
+
+
+def _deterministic(choices: Choices) -> Choices:
+    return choices._replace(deterministic=must_be_deterministic(choices.deterministic))
 
 
 def _requires_grad(query: Any, key: Any, value: Any, sinks: Any) -> bool:
@@ -133,64 +132,22 @@ def _refuse(attn_mask: Any, dropout_p: Any) -> None:
     )
 
 
-def _operator(*arguments: Any) -> tuple[Tensor, Tensor]:
-    outputs: tuple[Tensor, Tensor] = operators.attention(*arguments)
+def _operator(
+    query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, choices: Choices
+) -> tuple[Tensor, Tensor]:
+    outputs: tuple[Tensor, Tensor] = operators.attention(query, key, value, *choices, sinks)
     return outputs
 
 
-def _new_plan(run: Run, by: tuple[str, bool], choices: tuple[Any, ...]) -> Tensor | None:
-    """The plan of a run with its gradients; None where :class:`_Attention` is to be used."""
+def _plan(run: Run, choices: Choices) -> Tensor | None:
+    """The plan of a run with its gradients; None where the operator computes them."""
 
     def prepare(*inputs: Tensor | None) -> Run:
-        return gradients.prepared_gradients(inputs, *choices)
+        return gradients.prepared_gradients(inputs, choices)
 
     def otherwise(d_o: Tensor, d_lse: Tensor | None, saved: tuple[Any, ...]) -> tuple[Tensor | None, ...]:
         query, key, value, sinks, _, _, *outputs = saved
-        found = gradients.of_outputs(d_o, d_lse, (query, key, value, *outputs, sinks), *choices)
+        found = gradients.of_outputs(d_o, d_lse, (query, key, value, *outputs, sinks), choices)
         return found if sinks is not None else found[:3]
 
-    plan = run.plans[by] = native.plan_of(run, prepare, otherwise)
-    return plan
-
-
-class _Attention(torch.autograd.Function):
-    """A prepared run with its gradient: what the operator does, in less time."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        sinks: Tensor | None,
-        run: Run,
-        choices: tuple[Any, ...],
-    ) -> tuple[Tensor, Tensor]:
-        o, lse = run(*inputs_of(query, key, value, sinks))
-        ctx.save_for_backward(query, key, value, o, lse, sinks)
-        ctx.run, ctx.choices = run, choices
-        ctx.set_materialize_grads(False)
-        return o, lse
-
-    @staticmethod
-    def backward(ctx: Any, d_o: Tensor | None, d_lse: Tensor | None) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors
-        is_traced = torch.is_grad_enabled() or torch.compiler.is_compiling()
-        if d_o is None or is_traced or is_batched(d_o, d_lse):
-            *found, d_sinks = gradients.of_outputs(d_o, d_lse, saved, *ctx.choices)
-            return *found, None if saved[-1] is None else d_sinks, None, None
-        query, key, value, o, lse, sinks = saved
-        if d_lse is not None:
-            d_lse = d_lse.contiguous()
-        inputs = gradients.gradient_inputs(query, key, value, sinks, o, lse, d_o, d_lse)
-        kind = (strides_of(inputs), ctx.choices)
-        known = ctx.run.gradients
-        run = known.get(kind)
-        if run is None:
-            run = known[kind] = gradients.prepared_gradients(inputs, *ctx.choices)
-        found = run(*inputs)
-        return (*found, None, None) if sinks is not None else (*found, None, None, None)
-
-
-#: What ``_Attention.apply`` calls once it has seen that no transform of torch.func is active.
-_apply: Any = super(torch.autograd.Function, _Attention).apply
+    return native.plan_of(run, prepare, otherwise)

@@ -6,10 +6,10 @@ from dataclasses import asdict
 
 from torch import Tensor
 
+from ladder.call.arguments import Choices
 from ladder.call.kept import Kept, kind_of
-from ladder.call.runs import Choice, Run, prepare, require_backward
+from ladder.call.runs import Run, prepare, require_backward
 from ladder.operations import BackwardProblem, problem_of_tensors
-from ladder.stages import parse_options
 
 #: Each is a few hundred bytes.
 _runs: Kept[Run] = Kept(4096)
@@ -19,35 +19,34 @@ def prepared(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    is_causal: bool,
-    scale: float | None,
-    enable_gqa: bool,
-    stage: str,
-    arch: str,
-    options: str,
-    gradients_by: tuple[str, bool] | None,
-    window_size: tuple[int, int] = (-1, -1),
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
+    sinks: Tensor | None,
+    choices: Choices,
+    differentiable: bool = False,
 ) -> Run:
     """The run of tensors like these, which is checked, chosen and built only once.
 
-    It takes what :func:`inputs_of` returns; its outputs are o and lse. ``gradients_by`` is None without
-    gradients, else the stage that is to compute them and whether that must be deterministic. Raises
-    :class:`InvalidProblem`, and :class:`UnsupportedProblem` also if that stage does not take the problem.
+    It takes what :func:`inputs_of` returns; its outputs are o and lse. Raises :class:`InvalidProblem`, and
+    :class:`UnsupportedProblem` also if they are to be ``differentiable`` and no such stage computes their
+    gradients.
     """
-    choices = (is_causal, scale, enable_gqa, stage, arch, options, gradients_by, window_size, softcap)
-    kind = kind_of((query, key, value, sinks), *choices)
+    kind = kind_of((query, key, value, sinks), *choices, differentiable)
     run = _runs.get(kind)
     if run is None:
         problem = problem_of_tensors(
-            query, key, value, is_causal, scale, enable_gqa, window_size, softcap, sinks
+            query,
+            key,
+            value,
+            choices.is_causal,
+            choices.scale,
+            choices.enable_gqa,
+            choices.window_size,
+            choices.softcap,
+            sinks,
         )
-        if gradients_by is not None:
-            require_backward(BackwardProblem(**asdict(problem)), *gradients_by)
-        choice = Choice(stage, arch, tuple(parse_options(options).items()))
+        if differentiable:
+            require_backward(BackwardProblem(**asdict(problem)), choices.backward, choices.deterministic)
         inputs = dict(zip(INPUTS, inputs_of(query, key, value, sinks), strict=True))
-        run = prepare(problem, inputs, query.device, choice)
+        run = prepare(problem, inputs, query.device, choices.of_forward)
         _runs.keep(kind, run)
     return run
 

@@ -8,23 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ladder.call import flops, forward
+from ladder.call.arguments import Arguments, Choices
 from ladder.call.kept import Kept, kind_of
-from ladder.call.runs import AUTO, Choice, Run, prepare
-from ladder.call.transforms import is_batched, require_active
+from ladder.call.runs import Run, prepare
+from ladder.call.transforms import gradients_need_operator, require_active
 from ladder.errors import InvalidProblem, UnsupportedProblem
-from ladder.operations import BackwardProblem, problem_of_tensors
+from ladder.operations import BackwardProblem, Problem, problem_of_tensors
 
+#: What the operator takes besides tensors.
+ARGUMENTS = Arguments(
+    *("is_causal", "scale", "backward", "arch", "deterministic", "window_size", "softcap"), of_gradients=True
+)
 _SCHEMA = (
     "(Tensor d_o, Tensor? d_lse, Tensor query, Tensor key, Tensor value, Tensor o, Tensor lse, "
-    "bool is_causal=False, float? scale=None, str stage='auto', str arch='', bool deterministic=False, "
-    "int[] window_size=[-1, -1], float? softcap=None, Tensor? sinks=None) "
+    f"{ARGUMENTS.schema}, Tensor? sinks=None) "
     "-> (Tensor d_query, Tensor d_key, Tensor d_value, Tensor d_sinks)"
 )
 #: d_query, d_key, d_value and d_sinks.
@@ -40,26 +43,18 @@ def run(
     value: Tensor,
     o: Tensor,
     lse: Tensor,
-    is_causal: bool = False,
-    scale: float | None = None,
-    stage: str = AUTO,
-    arch: str = "",
-    deterministic: bool = False,
-    window_size: Sequence[int] = (-1, -1),
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
+    *given: Any,
 ) -> Gradients:
     """Computes d_query (B, H, N, d), d_key and d_value (B, Hkv, M, d) from d_o (B, H, N, d) and d_lse (B, H,
-    N), which may be None; and d_sinks (H), which is empty without sinks. With ``deterministic``, only a
-    deterministic stage.
+    N), which may be None; and d_sinks (H), which is empty without sinks. ``given`` are :data:`ARGUMENTS`,
+    then sinks.
 
     Raises :class:`InvalidProblem` for tensors that do not match the forward pass's, and
     :class:`UnsupportedProblem` if the stage does not take the problem.
     """
-    left, right = window_size
-    choices = (is_causal, scale, stage, arch, deterministic, (left, right), softcap)
+    choices, sinks = ARGUMENTS.read(given)
     inputs = gradient_inputs(query, key, value, sinks, o, lse, d_o, d_lse)
-    d_query, d_key, d_value, *d_sinks = prepared_gradients(inputs, *choices)(*inputs)
+    d_query, d_key, d_value, *d_sinks = prepared_gradients(inputs, choices)(*inputs)
     return d_query, d_key, d_value, d_sinks[0] if d_sinks else lse.new_empty(0)
 
 
@@ -85,33 +80,34 @@ def gradient_inputs(
     return inputs if sinks is not None else (*inputs, None)
 
 
-def prepared_gradients(
-    inputs: Sequence[Any],
-    is_causal: bool,
-    scale: float | None,
-    stage: str,
-    arch: str,
-    deterministic: bool,
-    window_size: tuple[int, int],
-    softcap: float | None,
-) -> Run:
+def prepared_gradients(inputs: Sequence[Any], choices: Choices) -> Run:
     """The run of inputs like these, which is checked, chosen and built only once. Raises as :func:`run`."""
     query, key, value, sinks, _, _, o, lse, d_o, d_lse, *_ = inputs
-    kind = kind_of(inputs, is_causal, scale, stage, arch, deterministic, window_size, softcap)
+    kind = kind_of(inputs, *ARGUMENTS.values(choices))
     known = _runs.get(kind)
     if known is None:
-        problem = problem_of_tensors(query, key, value, is_causal, scale, True, window_size, softcap, sinks)
+        problem = problem_of_tensors(
+            query,
+            key,
+            value,
+            choices.is_causal,
+            choices.scale,
+            True,
+            choices.window_size,
+            choices.softcap,
+            sinks,
+        )
         check_outputs(query, o, lse, d_o, d_lse, query.shape[:3])
-        wanted = BackwardProblem(**{**asdict(problem), "lse_gradient": d_lse is not None})
-        known = prepare_gradients(wanted, inputs, Choice(stage, arch, deterministic=deterministic))
+        known = prepare_gradients(problem, inputs, choices)
         _runs.keep(kind, known)
     return known
 
 
-def prepare_gradients(problem: BackwardProblem, inputs: Sequence[Any], choice: Choice) -> Run:
-    """The run of a problem on inputs like these. Raises :class:`UnsupportedProblem`."""
+def prepare_gradients(problem: Problem, inputs: Sequence[Any], choices: Choices) -> Run:
+    """The run of the gradients of a problem, on inputs like these. Raises :class:`UnsupportedProblem`."""
     named = dict(zip((*_INPUTS, "d_sinks"), inputs, strict=False))
-    return prepare(problem, named, inputs[0].device, choice)
+    wanted = BackwardProblem(**{**asdict(problem), "lse_gradient": named["d_lse"] is not None})
+    return prepare(wanted, named, inputs[0].device, choices.of_gradients)
 
 
 def check_outputs(
@@ -138,9 +134,10 @@ def _check(name: str, tensor: Tensor, query: Tensor, shape: Sequence[int], dtype
         raise InvalidProblem(f"{name} is not contiguous", f"Pass {name}.contiguous().")
 
 
-def _shapes(*values: Any, **named: Any) -> Gradients:
-    given: dict[str, Any] = signature(run).bind(*values, **named).arguments
-    query, key, value, sinks = given["query"], given["key"], given["value"], given.get("sinks")
+def _shapes(
+    d_o: Tensor, d_lse: Tensor | None, query: Tensor, key: Tensor, value: Tensor, *others: Any
+) -> Gradients:
+    _, sinks = ARGUMENTS.read(others[2:])
     d_sinks = query.new_empty(0 if sinks is None else sinks.shape, dtype=torch.float32)
     return query.new_empty(query.shape), key.new_empty(key.shape), value.new_empty(value.shape), d_sinks
 
@@ -165,20 +162,15 @@ flops.counts_gradients(torch.ops.ladder.attention_backward)
 
 
 def of_outputs(
-    d_o: Tensor | None, d_lse: Tensor | None, saved: tuple[Tensor, ...], *choices: Any
+    d_o: Tensor | None, d_lse: Tensor | None, saved: tuple[Tensor, ...], choices: Choices
 ) -> Gradients:
     """The gradients from those of the outputs, None for one that has none; ``saved`` are query, key, value,
-    o, lse and sinks, ``choices`` the arguments of :func:`run` between the last two.
-
-    The operator computes them if torch may differentiate them again, which the operator refuses, or if torch
-    computes several at once, for which it calls the operator once per gradient.
+    o, lse and sinks.
     """
     require_active(d_o=d_o, d_lse=d_lse)
+    *others, sinks = saved
     d_o = torch.zeros_like(saved[3]) if d_o is None else d_o
     d_lse = None if d_lse is None else d_lse.contiguous()
-    needs_operator = torch.is_grad_enabled() or torch.compiler.is_compiling()
-    needs_operator = needs_operator or is_batched(d_o, d_lse)
-    function: Any = attention_backward if needs_operator else run
-    *others, sinks = saved
-    gradients: Gradients = function(d_o, d_lse, *others, *choices, sinks)
+    function: Any = attention_backward if gradients_need_operator(d_o, d_lse, saved) else run
+    gradients: Gradients = function(d_o, d_lse, *others, *ARGUMENTS.values(choices), sinks)
     return gradients

@@ -1,7 +1,7 @@
 """Attention with its gradient as a C++ function of autograd, which takes less host time than one in Python.
 
 ``autograd.cpp`` is compiled when a gradient is first wanted on a GPU. Without a C++ compiler, or without
-the headers of Python or torch, the function in Python is used, which computes the same.
+the headers of Python or torch, the operator's gradients are used, which are the same and take longer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Otherwise = Callable[[Tensor, Tensor | None, tuple[Any, ...]], tuple[Tensor | No
 
 
 def plan_of(run: Run, prepare: Prepare, otherwise: Otherwise) -> Tensor | None:
-    """A plan for :func:`apply`; None where the function in Python is to be used.
+    """A plan for :func:`apply`; None where the operator is to be used.
 
     The plan keeps both functions, so they must not refer to it.
     """

@@ -63,13 +63,11 @@ class Run:
 
     ``copied`` are the inputs that are copied first, because the stage takes only contiguous ones, or because
     memory has their negatives (torch's negative bit).
-    ``gradients`` has the runs of this run's gradients, by what tells them apart. ``plans`` and ``in_cpp`` are
-    those of :mod:`ladder.call.native`.
+    ``plan`` and ``in_cpp`` are those of :mod:`ladder.call.native`; the plan is ``...`` until one is wanted.
     """
 
     __slots__ = (
-        *("copied", "device", "gradients", "in_cpp", "inputs", "kinds", "launch", "name", "outputs"),
-        *("places", "plans"),
+        *("copied", "device", "in_cpp", "inputs", "kinds", "launch", "name", "outputs", "places", "plan"),
     )
 
     def __init__(
@@ -83,8 +81,7 @@ class Run:
     ) -> None:
         self.name, self.launch = name, launch
         self.inputs, self.copied, self.outputs = inputs, copied, outputs
-        self.gradients: dict[Any, Run] = {}
-        self.plans: dict[Any, Tensor | None] = {}
+        self.plan: Any = ...
         self.in_cpp: Any = None
         self.device = device
         self.places = [inputs.index(name) for name in copied]

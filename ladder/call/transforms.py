@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -54,6 +55,19 @@ def is_batched(d_o: Tensor | None, d_lse: Tensor | None = None) -> bool:
     """
     has_storage = torch._C._has_storage
     return (d_o is not None and not has_storage(d_o)) or (d_lse is not None and not has_storage(d_lse))
+
+
+def gradients_need_operator(d_o: Tensor, d_lse: Tensor | None, saved: Sequence[Tensor]) -> bool:
+    """Whether torch must see the gradients as an operator: it may differentiate them again, which the
+    operator refuses, computes several at once, for which it calls the operator once per gradient, or traces.
+    """
+    query, key, value, *_ = saved
+    return (
+        torch.is_grad_enabled()
+        or torch.compiler.is_compiling()
+        or is_batched(d_o, d_lse)
+        or needs_operator(query, key, value)
+    )
 
 
 def require_active(**tensors: Tensor | None) -> None:

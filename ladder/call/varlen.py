@@ -13,27 +13,19 @@ import torch
 from torch import Tensor
 
 from ladder.call import flops, gradients, native
+from ladder.call.arguments import Arguments, Choices
 from ladder.call.forward import INPUTS, inputs_of
-from ladder.call.kept import Kept, Kind, kind_of, strides_of
-from ladder.call.runs import (
-    AUTO,
-    Choice,
-    Run,
-    option_words,
-    prepare,
-    require_backward,
-    require_backward_name,
-)
+from ladder.call.kept import Kept, Kind, kind_of
+from ladder.call.runs import AUTO, Run, option_words, prepare, require_backward, require_backward_name
 from ladder.call.transforms import (
     autocast,
-    is_batched,
+    gradients_need_operator,
     must_be_deterministic,
     needs_operator,
     require_active,
 )
 from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.operations import BackwardProblem, Problem, problem_of_sequences
-from ladder.stages import parse_options
 
 
 def varlen_attention(
@@ -82,45 +74,56 @@ def varlen_attention(
     if cu_seq_k is None:
         raise InvalidProblem("cu_seq_k is None, which torch takes with a block_table alone", "Pass cu_seq_q.")
     window = tuple(window_size) if isinstance(window_size, list) else window_size
-    given = (max_q, max_k, scale, window, enable_gqa, stage, arch or "", option_words(options))
-    tensors = (query, key, value, cu_seq_q, cu_seq_k)
-    o, lse = _outputs(tensors, given, backward, deterministic)
+    choices = Choices(
+        scale=scale,
+        enable_gqa=enable_gqa,
+        stage=stage,
+        arch=arch or "",
+        options=option_words(options),
+        backward=backward,
+        deterministic=deterministic,
+        window_size=window,
+    )
+    o, lse = _outputs((query, key, value), (cu_seq_q, cu_seq_k), (max_q, max_k), choices)
     return (o, lse) if return_aux is not None and return_aux.lse else o
 
 
 def _outputs(
-    tensors: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
-    given: tuple[Any, ...],
-    backward: str,
-    deterministic: bool,
+    tensors: tuple[Tensor, Tensor, Tensor],
+    marks: tuple[Tensor, Tensor],
+    longest: tuple[Any, Any],
+    choices: Choices,
 ) -> tuple[Tensor, Tensor]:
-    query, key, value, *marks = tensors
+    query, key, value = tensors
     is_compiling = torch.compiler.is_compiling()
     if is_compiling or torch._C._is_any_autocast_enabled():
         query, key, value = autocast(query, key, value)
+    tensors = (query, key, value)
+    differentiable = torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in tensors)
     # While torch.compile traces, only call the operator; it checks its arguments when it runs.
-    if is_compiling or needs_operator(query, key, value):
-        qkv = (query, key, value)
-        deterministic = must_be_deterministic(deterministic)
-        outputs: tuple[Tensor, Tensor] = varlen_operator(*qkv, *marks, *given, backward, deterministic)
-        return outputs
-    differentiable = torch.is_grad_enabled() and any(
-        getattr(tensor, "requires_grad", False) for tensor in (query, key, value)
-    )
-    deterministic = must_be_deterministic(deterministic) if differentiable else deterministic
-    max_q, max_k, *others = given
-    given = (_integer(max_q), _integer(max_k), *others)
-    gradients_by = (backward, deterministic) if differentiable else None
-    call = prepared_sequences((query, key, value), (marks[0], marks[1]), gradients_by, *given)
-    if differentiable:
-        *_, arch, _ = given
-        choices = (backward, arch, deterministic)
-        if (plan := _plan_of(call, choices)) is not None:
-            return native.apply(plan, query, key, value, None, *marks)
-        outputs = _VarlenAttention.apply(query, key, value, *marks, call, choices)
-        return outputs
-    o, lse = call.run(*inputs_of(query, key, value, None, *marks))
-    return o, lse
+    is_traced = is_compiling or needs_operator(query, key, value)
+    if is_traced or differentiable:
+        choices = choices._replace(deterministic=must_be_deterministic(choices.deterministic))
+    if is_traced:
+        return _operator_outputs(tensors, marks, longest, choices)
+    longest = (_integer(longest[0]), _integer(longest[1]))
+    call = prepared_sequences(tensors, marks, longest, choices, differentiable)
+    inputs = inputs_of(query, key, value, None, *marks)
+    if not differentiable:
+        o, lse = call.run(*inputs)
+        return o, lse
+    if call.run.plan is ...:
+        call.run.plan = _plan(call, choices)
+    if call.run.plan is None:
+        return _operator_outputs(tensors, marks, longest, choices)
+    return native.apply(call.run.plan, *inputs)
+
+
+def _operator_outputs(
+    tensors: Sequence[Tensor], marks: Sequence[Tensor], longest: tuple[Any, Any], choices: Choices
+) -> tuple[Tensor, Tensor]:
+    outputs: tuple[Tensor, Tensor] = varlen_operator(*tensors, *marks, *longest, *_ARGUMENTS.values(choices))
+    return outputs
 
 
 @dataclass(frozen=True)
@@ -138,112 +141,50 @@ _calls: Kept[_Call] = Kept(64)
 def prepared_sequences(
     tensors: tuple[Tensor, Tensor, Tensor],
     marks: tuple[Tensor, Tensor],
-    gradients_by: tuple[str, bool] | None,
-    max_q: int,
-    max_k: int,
-    scale: float | None,
-    window: tuple[int, int],
-    enable_gqa: bool,
-    stage: str,
-    arch: str,
-    options: str,
+    longest: tuple[int, int],
+    choices: Choices,
+    differentiable: bool = False,
 ) -> _Call:
-    """What calls like this share; ``gradients_by`` is that of :func:`ladder.call.forward.prepared`."""
-    given = (max_q, max_k, scale, window, enable_gqa, stage, arch, options, gradients_by)
-    kind = _kind(tensors, marks, given)
+    """What calls like this share. Raises as :func:`ladder.call.forward.prepared`."""
+    kind = _kind(tensors, marks, (*longest, *choices, differentiable))
     call = _calls.get(kind)
     if call is None:
-        problem = problem_of_sequences(*tensors, *marks, scale, enable_gqa, window)
-        _check_longest("max_q", max_q, problem.q_len)
-        _check_longest("max_k", max_k, problem.kv_len)
-        if gradients_by is not None:
-            require_backward(BackwardProblem(**asdict(problem)), *gradients_by)
+        problem = problem_of_sequences(
+            *tensors, *marks, choices.scale, choices.enable_gqa, choices.window_size
+        )
+        _check_longest("max_q", longest[0], problem.q_len)
+        _check_longest("max_k", longest[1], problem.kv_len)
+        if differentiable:
+            require_backward(BackwardProblem(**asdict(problem)), choices.backward, choices.deterministic)
         inputs = dict(zip(INPUTS, inputs_of(*tensors, None, *marks), strict=True))
-        choice = Choice(stage, arch, tuple(parse_options(options).items()))
-        call = _Call(problem, prepare(problem, inputs, tensors[0].device, choice), marks)
+        call = _Call(problem, prepare(problem, inputs, tensors[0].device, choices.of_forward), marks)
         _calls.keep(kind, call)
     return call
 
 
-def _plan_of(call: _Call, choices: tuple[str, str, bool]) -> Tensor | None:
-    """The plan of a call with its gradients, made once; None: :class:`_VarlenAttention` is to be used."""
-    plans = call.run.plans
-    if choices not in plans:
-        problem = call.problem  # alone: the plan must not refer to the call, which keeps it
+def _plan(call: _Call, choices: Choices) -> Tensor | None:
+    """The plan of a call with its gradients; None where the operator computes them."""
+    problem = call.problem  # alone: the plan must not refer to the call, which keeps it
 
-        def prepare(*inputs: Tensor | None) -> Run:
-            return _prepared_gradients(problem, inputs, *choices)
+    def prepare(*inputs: Tensor | None) -> Run:
+        return gradients.prepare_gradients(problem, inputs, choices)
 
-        def otherwise(d_o: Tensor, d_lse: Tensor | None, saved: tuple[Any, ...]) -> tuple[Tensor, ...]:
-            query, key, value, _, *others = saved
-            return _once_differentiable(problem, choices, d_o, d_lse, (query, key, value, *others))
+    def otherwise(d_o: Tensor, d_lse: Tensor | None, saved: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        query, key, value, _, *others = saved
+        return _gradients_of_outputs(d_o, d_lse, (query, key, value, *others), choices)
 
-        plans[choices] = native.plan_of(call.run, prepare, otherwise)
-    return plans[choices]
+    return native.plan_of(call.run, prepare, otherwise)
 
 
-class _VarlenAttention(torch.autograd.Function):
-    """A prepared call with its gradient: what the operator does, in less time."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        cu_seq_q: Tensor,
-        cu_seq_k: Tensor,
-        call: _Call,
-        choices: tuple[Any, ...],
-    ) -> tuple[Tensor, Tensor]:
-        o, lse = call.run(*inputs_of(query, key, value, None, cu_seq_q, cu_seq_k))
-        ctx.save_for_backward(query, key, value, cu_seq_q, cu_seq_k, o, lse)
-        ctx.call, ctx.choices = call, choices
-        ctx.set_materialize_grads(False)
-        return o, lse
-
-    @staticmethod
-    def backward(ctx: Any, d_o: Tensor | None, d_lse: Tensor | None) -> tuple[Tensor | None, ...]:
-        query, key, value, cu_seq_q, cu_seq_k, o, lse = saved = ctx.saved_tensors
-        d_o = torch.zeros_like(o) if d_o is None else d_o
-        d_lse = None if d_lse is None else d_lse.contiguous()
-        if torch.is_grad_enabled() or is_batched(d_o, d_lse):
-            found = _once_differentiable(ctx.call.problem, ctx.choices, d_o, d_lse, saved)
-        else:
-            marks = (cu_seq_q, cu_seq_k)
-            inputs = gradients.gradient_inputs(query, key, value, None, o, lse, d_o, d_lse, *marks)
-            found = _gradients_of(ctx.call, inputs, *ctx.choices)(*inputs)
-        return *found, None, None, None, None
-
-
-def _gradients_of(call: _Call, inputs: Sequence[Any], stage: str, arch: str, deterministic: bool) -> Run:
-    """The run of a call's gradients, whose last inputs are d_o, d_lse and a missing d_sinks."""
-    kind = (strides_of(inputs), stage, arch, deterministic)
-    run = call.run.gradients.get(kind)
-    if run is None:
-        run = call.run.gradients[kind] = _prepared_gradients(call.problem, inputs, stage, arch, deterministic)
-    return run
-
-
-def _prepared_gradients(
-    problem: Problem, inputs: Sequence[Any], stage: str, arch: str, deterministic: bool
-) -> Run:
-    d_lse = inputs[-2]
-    wanted = BackwardProblem(**{**asdict(problem), "lse_gradient": d_lse is not None})
-    return gradients.prepare_gradients(wanted, inputs, Choice(stage, arch, deterministic=deterministic))
-
-
-def _once_differentiable(
-    problem: Problem,
-    choices: tuple[str, str, bool],
-    d_o: Tensor,
-    d_lse: Tensor | None,
-    saved: tuple[Tensor, ...],
+def _gradients_of_outputs(
+    d_o: Tensor | None, d_lse: Tensor | None, saved: tuple[Tensor, ...], choices: Choices
 ) -> tuple[Tensor, ...]:
-    """The gradients by the operator: it refuses to be differentiated again, and computes several at once."""
+    """As :func:`ladder.call.gradients.of_outputs`; ``saved`` are query, key, value, offsets, o and lse."""
     require_active(d_o=d_o, d_lse=d_lse)
-    window = problem.window or (-1, -1)
-    found: tuple[Tensor, ...] = varlen_backward_operator(d_o, d_lse, *saved, problem.scale, window, *choices)
+    d_o = torch.zeros_like(saved[5]) if d_o is None else d_o
+    d_lse = None if d_lse is None else d_lse.contiguous()
+    function: Any = varlen_backward_operator if gradients_need_operator(d_o, d_lse, saved) else _run_backward
+    found: tuple[Tensor, ...] = function(d_o, d_lse, *saved, *_OF_GRADIENTS.values(choices))
     return found
 
 
@@ -271,6 +212,13 @@ def _check_longest(name: str, given: Any, longest: int) -> None:
         raise InvalidProblem(f"{name} is {given!r}; the longest sequence has {longest} tokens")
 
 
+#: What the operators take besides tensors and the longest lengths.
+_ARGUMENTS = Arguments(
+    *("scale", "window_size", "enable_gqa", "stage", "arch", "options", "backward", "deterministic")
+)
+_OF_GRADIENTS = Arguments(*("scale", "window_size", "backward", "arch", "deterministic"), of_gradients=True)
+
+
 def _run(
     query: Tensor,
     key: Tensor,
@@ -279,24 +227,14 @@ def _run(
     cu_seq_k: Tensor,
     max_q: int,
     max_k: int,
-    scale: float | None = None,
-    window_size: Sequence[int] = (-1, -1),
-    enable_gqa: bool = False,
-    stage: str = AUTO,
-    arch: str = "",
-    options: str = "",
-    backward: str = AUTO,
-    deterministic: bool = False,
+    *given: Any,
 ) -> tuple[Tensor, Tensor]:
-    """:func:`varlen_attention` with argument types that operators support; returns o and lse.
-
-    ``options`` is ``NAME=VALUE,...``. ``backward`` and ``deterministic`` are used only by autograd.
-    """
-    require_backward_name(backward)
-    left, right = window_size
-    given = (max_q, max_k, scale, (left, right), enable_gqa, stage, arch, options)
-    call = prepared_sequences((query, key, value), (cu_seq_q, cu_seq_k), None, *given)
-    o, lse = call.run(*inputs_of(query, key, value, None, cu_seq_q, cu_seq_k))
+    """:func:`varlen_attention` with argument types that operators support; returns o and lse."""
+    choices, _ = _ARGUMENTS.read(given)
+    require_backward_name(choices.backward)
+    marks = (cu_seq_q, cu_seq_k)
+    call = prepared_sequences((query, key, value), marks, (max_q, max_k), choices)
+    o, lse = call.run(*inputs_of(query, key, value, None, *marks))
     return o, lse
 
 
@@ -310,23 +248,17 @@ def _run_backward(
     cu_seq_k: Tensor,
     o: Tensor,
     lse: Tensor,
-    scale: float | None = None,
-    window_size: Sequence[int] = (-1, -1),
-    stage: str = AUTO,
-    arch: str = "",
-    deterministic: bool = False,
+    *given: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Computes d_query (total_q, H, d), d_key and d_value (total_k, Hkv, d) from d_o (total_q, H, d) and
     d_lse (H, total_q), which may be None. Raises as :func:`ladder.call.gradients.run`.
     """
+    choices, _ = _OF_GRADIENTS.read(given)
     gradients.check_outputs(query, o, lse, d_o, d_lse, (query.shape[1], query.shape[0]))
     marks = (cu_seq_q, cu_seq_k)
-    left, right = window_size
-    problem = problem_of_sequences(query, key, value, *marks, scale, True, (left, right))
-    wanted = BackwardProblem(**{**asdict(problem), "lse_gradient": d_lse is not None})
+    problem = problem_of_sequences(query, key, value, *marks, choices.scale, True, choices.window_size)
     inputs = gradients.gradient_inputs(query, key, value, None, o, lse, d_o, d_lse, *marks)
-    run = gradients.prepare_gradients(wanted, inputs, Choice(stage, arch, deterministic=deterministic))
-    d_query, d_key, d_value = run(*inputs)
+    d_query, d_key, d_value = gradients.prepare_gradients(problem, inputs, choices)(*inputs)
     return d_query, d_key, d_value
 
 
@@ -336,9 +268,7 @@ def _operator() -> Any:
         _run,
         mutates_args=(),
         schema="(Tensor query, Tensor key, Tensor value, Tensor cu_seq_q, Tensor cu_seq_k, int max_q, "
-        "int max_k, float? scale=None, int[] window_size=[-1, -1], bool enable_gqa=False, "
-        "str stage='auto', str arch='', str options='', str backward='auto', bool deterministic=False) "
-        "-> (Tensor o, Tensor lse)",
+        f"int max_k, {_ARGUMENTS.schema}) -> (Tensor o, Tensor lse)",
     )
 
     @made.register_fake
@@ -348,14 +278,13 @@ def _operator() -> Any:
 
     def save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         ctx.save_for_backward(*inputs[:5], *output)
-        _, _, ctx.scale, ctx.window, _, _, arch, _, backward, deterministic = inputs[5:]
-        ctx.choices = (backward, arch, deterministic)
+        ctx.set_materialize_grads(False)
+        ctx.choices, _ = _ARGUMENTS.read(inputs[7:])
+        ctx.count = len(inputs)
 
-    def backward(ctx: Any, d_o: Tensor, d_lse: Tensor) -> tuple[Tensor | None, ...]:
-        found = varlen_backward_operator(
-            d_o, d_lse.contiguous(), *ctx.saved_tensors, ctx.scale, ctx.window, *ctx.choices
-        )
-        return *found, *[None] * 12
+    def backward(ctx: Any, d_o: Tensor | None, d_lse: Tensor | None) -> tuple[Tensor | None, ...]:
+        found = _gradients_of_outputs(d_o, d_lse, ctx.saved_tensors, ctx.choices)
+        return *found, *[None] * (ctx.count - 3)
 
     made.register_autograd(backward, setup_context=save)
     return made
@@ -367,8 +296,7 @@ def _backward_operator() -> Any:
         _run_backward,
         mutates_args=(),
         schema="(Tensor d_o, Tensor? d_lse, Tensor query, Tensor key, Tensor value, Tensor cu_seq_q, "
-        "Tensor cu_seq_k, Tensor o, Tensor lse, float? scale=None, int[] window_size=[-1, -1], "
-        "str stage='auto', str arch='', bool deterministic=False) "
+        f"Tensor cu_seq_k, Tensor o, Tensor lse, {_OF_GRADIENTS.schema}) "
         "-> (Tensor d_query, Tensor d_key, Tensor d_value)",
     )
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import sys
+import sysconfig
 import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +17,13 @@ import ladder
 from ladder.call import forward, native
 from ladder.errors import ToolchainError, UnsupportedProblem
 
-pytestmark = pytest.mark.skipif(native.module() is None, reason="no C++ compiler, or no headers")
+HAS_HEADERS = Path(sysconfig.get_path("include"), "Python.h").is_file()
+pytestmark = pytest.mark.skipif(not HAS_HEADERS, reason="no headers of Python")
 
 
 @pytest.fixture(autouse=True)
 def in_cpp(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert native.module() is not None  # or autograd.cpp does not compile
     monkeypatch.setattr(native, "_DEVICES", {"cpu", "cuda"})
     forward._runs.clear()
 
@@ -36,10 +40,10 @@ def test_it_is_used_on_these_devices_alone(monkeypatch: pytest.MonkeyPatch) -> N
 
     assert function() == "CppFunction"
     monkeypatch.setattr(native, "_DEVICES", {"cuda"})
-    assert function() == "_AttentionBackward"
+    assert function() != "CppFunction"
 
 
-def test_without_a_compiler_the_function_in_python_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_the_operator_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(source: Any) -> None:
         raise ToolchainError("g++ is not there")
 
@@ -47,7 +51,8 @@ def test_without_a_compiler_the_function_in_python_is_used(monkeypatch: pytest.M
     native.module.cache_clear()
     try:
         o, _ = ladder.attention(*leaves(), stage="v3_swizzle")
-        assert type(o.grad_fn).__name__ == "_AttentionBackward"
+        assert type(o.grad_fn).__name__ != "CppFunction"
+        o.sum().backward()
     finally:
         native.module.cache_clear()
 
@@ -72,7 +77,7 @@ def test_the_gradients_run_no_python_besides_the_launches() -> None:
         both()
     finally:
         sys.setprofile(None)
-    assert "prepare" not in ran and "backward" not in ran and "forward" not in ran and len(run.plans) == 1
+    assert "prepare" not in ran and "backward" not in ran and "forward" not in ran and run.plan is not None
 
 
 def test_a_launch_that_is_refused_names_its_reason_in_both_passes() -> None:
@@ -123,7 +128,6 @@ def test_compiled_autograd_runs_it() -> None:
 def test_what_is_no_tensor_is_refused() -> None:
     ladder.attention(*leaves(), stage="v3_swizzle")
     [run] = forward._runs.values()
-    [plan] = run.plans.values()
-    assert plan is not None
+    plan = run.plan
     with pytest.raises(RuntimeError, match="argument 1 is no tensor"):
         native.module().apply(plan, None, *leaves()[1:], None, None, None)

@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import ladder
-from ladder.call import gradient_inputs, inputs_of, prepared, prepared_gradients
+from ladder.call import Choices, gradient_inputs, inputs_of, prepared, prepared_gradients
 from ladder.common import files
 from ladder.common.progress import steps
 from ladder.errors import LadderError
@@ -92,7 +92,7 @@ def _with_gradient(call: Callable[[], Tensor], leaves: Sequence[Tensor], d_o: Te
 
 
 def _launch_alone(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Call:
-    run = prepared(q, k, v, is_causal, None, False, "auto", "", "", None)
+    run = prepared(q, k, v, None, Choices(is_causal))
     tensors = [*inputs_of(q, k, v), *run.empty_outputs()]
     return lambda: run.launch(tensors)
 
@@ -102,7 +102,7 @@ def _launches_alone(q: Tensor, k: Tensor, v: Tensor, d_o: Tensor, is_causal: boo
     q, k, v = (x.detach() for x in (q, k, v))
     o, lse = ladder.attention(q, k, v, is_causal=is_causal)
     inputs = gradient_inputs(q, k, v, None, o, lse, d_o, None)
-    run = prepared_gradients(inputs, is_causal, None, "auto", "", False, (-1, -1), None)
+    run = prepared_gradients(inputs, Choices(is_causal))
     forward, tensors = _launch_alone(q, k, v, is_causal), [*inputs, *run.empty_outputs()]
 
     def call() -> None:

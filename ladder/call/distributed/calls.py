@@ -13,8 +13,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ladder.call import Choices, autocast, must_be_deterministic, prepared, prepared_sequences
 from ladder.call import attention as local_attention
-from ladder.call import autocast, must_be_deterministic, prepared, prepared_sequences
 from ladder.call.distributed import r1_all_gather, r2_ring, r3_zigzag, r4_ulysses, ring
 from ladder.call.distributed.agreement import Description, description, exchanged, require_agreement
 from ladder.call.distributed.copies import with_mailbox
@@ -153,8 +153,15 @@ def _described(
     rungs: Rungs,
 ) -> Description:
     """This rank's call, or what is wrong with it, which the other ranks must hear of."""
-    gradients_by = (rungs.backward, rungs.deterministic) if gradients else None
-    choices = (is_causal, rungs.scale, enable_gqa, rungs.stage, rungs.arch)
+    choices = Choices(
+        is_causal,
+        rungs.scale,
+        enable_gqa,
+        rungs.stage,
+        rungs.arch,
+        backward=rungs.backward,
+        deterministic=rungs.deterministic,
+    )
     try:
         _require_schedule(schedule)
         check_tensors(query, key, value, "4: (batch, heads, sequence, head_dim)", narrow_values=True)
@@ -169,9 +176,9 @@ def _described(
             x if x.shape[2] else x.new_empty((*x.shape[:2], 1, x.shape[3])) for x in (query, key, value)
         )
         if offsets is None:
-            prepared(q, k, v, *choices, "", gradients_by)
+            prepared(q, k, v, None, choices, gradients)
         else:
-            _prepared_sequences(q, k, v, *choices, gradients_by)
+            _prepared_sequences(q, k, v, choices, gradients)
         if key.shape[2] != query.shape[2]:
             raise InvalidProblem(
                 f"query has {query.shape[2]} rows and key {key.shape[2]}; a rank must hold the same rows of "
@@ -228,23 +235,13 @@ def _require_sequences(query: Tensor, offsets: Any) -> None:
         )
 
 
-def _prepared_sequences(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    is_causal: bool,
-    scale: float | None,
-    enable_gqa: bool,
-    stage: str,
-    arch: str,
-    gradients_by: tuple[str, bool] | None,
-) -> None:
+def _prepared_sequences(q: Tensor, k: Tensor, v: Tensor, choices: Choices, gradients: bool) -> None:
     """Raises as :func:`ladder.varlen_attention` for one sequence with this rank's rows."""
-    tokens = [as_tokens(x) for x in (query, key, value)]
-    marks = [on_device(x.device, (0, x.shape[2])) for x in (query, key)]
-    window = (-1, 0) if is_causal else (-1, -1)
-    given = (query.shape[2], key.shape[2], scale, window, enable_gqa, stage, arch, "")
-    prepared_sequences((tokens[0], tokens[1], tokens[2]), (marks[0], marks[1]), gradients_by, *given)
+    tokens = (as_tokens(q), as_tokens(k), as_tokens(v))
+    marks = (on_device(q.device, (0, q.shape[2])), on_device(k.device, (0, k.shape[2])))
+    window = (-1, 0) if choices.is_causal else (-1, -1)
+    choices = choices._replace(is_causal=False, window_size=window)
+    prepared_sequences(tokens, marks, (q.shape[2], k.shape[2]), choices, gradients)
 
 
 class _Attention(torch.autograd.Function):

@@ -61,8 +61,8 @@ def climb() -> str:
 
 def climb_lengths() -> str:
     """TFLOP/s of the sm_90a rungs at other lengths and head dims, and relative to cuDNN."""
-    rows = measured_rows("climb.csv")
-    frame = rows[rows["run"].isna()].dropna(subset="N")
+    measured = measured_rows("climb.csv")
+    frame = measured[measured["run"].isna()].dropna(subset="N")
     frame = frame[frame.contender.str.startswith("v") | (frame.contender == "torch cuDNN")]
     rows = []
     for (b, n, d, causal), same in frame.groupby(["B", "N", "d", "causal"], sort=False):
