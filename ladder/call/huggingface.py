@@ -13,12 +13,13 @@ import importlib.util
 import sys
 from collections.abc import Mapping
 from functools import cache, partial, wraps
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 
 from ladder.call.calls import attention
+from ladder.call.mask_parts import Part, parts_of
 from ladder.call.runs import AUTO
 from ladder.errors import LadderError, UnsupportedProblem
 
@@ -39,10 +40,12 @@ def register_attention(
 ) -> None:
     """Makes :func:`ladder.attention`, with these choices, an ``attn_implementation`` of transformers.
 
-    Sliding windows, softcap and sinks are computed, in f16 and bf16 and the head dims of their rungs. A model
-    that asks for what no rung computes raises :class:`UnsupportedProblem` when it is called: padding,
-    dropout. A model that computes attention without transformers' interface raises it when it is made, as
-    with "sdpa". Raises :class:`LadderError` without transformers.
+    Sliding windows, softcap and sinks are computed, in f16 and bf16 and the head dims of their rungs. So are
+    padding, tokens after a cache, static caches and packed sequences: with one call for the batches and
+    queries whose keys are one range. A model that asks for what no rung computes raises
+    :class:`UnsupportedProblem` when it is called: dropout, masks of another form, a mask in a compiled graph.
+    A model that computes attention without transformers' interface raises it when it is made, as with "sdpa".
+    Raises :class:`LadderError` without transformers.
     """
     if importlib.util.find_spec("transformers") is None:
         raise LadderError("transformers is not installed", "pip install 'flash-ladder[transformers]'")
@@ -106,7 +109,7 @@ def _require_interface_of(config: Any) -> None:
 
 def _mask(**arguments: Any) -> Tensor | None:
     """None where is_causal, aligned to the upper left as torch's, or the layer's sliding window is enough;
-    else the mask (B, 1, N, M), which is refused.
+    else the mask (B, 1, N, M).
     """
     from transformers.masking_utils import sdpa_mask
 
@@ -149,30 +152,72 @@ def _forward(
     for name, what in _REFUSED.items():
         if others.get(name) is not None:
             _refuse(what)
+    given = {
+        "dropout_p": dropout,
+        "scale": scaling,
+        "enable_gqa": query.shape[1] != key.shape[1],
+        "softcap": others.get("softcap"),
+        "sinks": others.get("s_aux"),
+        **choices,
+    }
     if attention_mask is not None:
-        _refuse(
-            f"a window of {sliding_window} keys, or the padding of a batch"
-            if sliding_window is not None
-            else "an attention mask, such as the padding of a batch"
-        )
+        parts = _parts(attention_mask, sliding_window)
+        return _attention_of_parts(parts, query, key, value, sliding_window, given), None
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
     cuts = sliding_window is not None and sliding_window < key.shape[2]
     o, _ = attention(
         *(query, key, value),
-        dropout_p=dropout,
         is_causal=is_causal and query.shape[2] > 1 and not cuts,
-        scale=scaling,
-        enable_gqa=query.shape[1] != key.shape[1],
         window_size=(sliding_window - 1, 0) if cuts and sliding_window else (-1, -1),
-        softcap=others.get("softcap"),
-        sinks=others.get("s_aux"),
-        **choices,
+        **given,
     )
     return o.transpose(1, 2).contiguous(), None
 
 
-def _refuse(what: str) -> None:
+def _parts(mask: Tensor, window: int | None) -> list[Part]:
+    """:func:`parts_of` a mask, which all layers of a model share, so they are kept with it. Refuses other
+    masks.
+    """
+    found: list[Part] | None = None
+    if isinstance(mask, Tensor) and not torch.compiler.is_compiling():
+        version = None if mask.is_inference() else mask._version
+        kept, found = getattr(mask, "_ladder_parts", (None, None))
+        if kept != (window, version):
+            found = parts_of(mask, window)
+            mask._ladder_parts = (window, version), found  # type: ignore[attr-defined]
+    if found is None:
+        _refuse(
+            "a mask in a compiled graph"
+            if torch.compiler.is_compiling()
+            else "an attention mask in which the keys of a query are not one range"
+        )
+    return found
+
+
+def _attention_of_parts(
+    parts: list[Part], query: Tensor, key: Tensor, value: Tensor, window: int | None, given: dict[str, Any]
+) -> Tensor:
+    """o (B, N, H, d), one call per part. Queries in no part have 0."""
+    batch, heads, rows, _ = query.shape
+    o = query.new_zeros(batch, rows, heads, value.shape[3])
+    for part in parts:
+        q = query[part.batches, :, part.queries]
+        k, v = (x[part.batches, :, part.keys] for x in (key, value))
+        cuts = part.is_causal and window is not None and window < k.shape[2]
+        is_aligned = q.shape[2] == k.shape[2]  # then both corners are one, and every rung takes the mask
+        left = window - 1 if cuts and window else -1
+        found, _ = attention(
+            *(q, k, v),
+            is_causal=part.is_causal and is_aligned and not cuts,
+            window_size=(left, 0) if cuts or (part.is_causal and not is_aligned) else (-1, -1),
+            **given,
+        )
+        o[part.batches, part.queries] = found.transpose(1, 2)
+    return o
+
+
+def _refuse(what: str) -> NoReturn:
     raise UnsupportedProblem(
         f"the model asks for {what}, which no rung computes", 'attn_implementation="eager" does.'
     )

@@ -229,7 +229,7 @@ def _search(
     """The stage of :func:`highest`, if any; and why those above it are left out, with whether they would suit
     the problem.
     """
-    refusals = []
+    refusals: list[tuple[bool, str]] = []
     for stage in reversed(ladder.computing(problem.operation)):
         if not deterministic and _adds_determinism(stage, ladder):
             continue
