@@ -1,70 +1,130 @@
-"""Slides made of the lessons, with outputs: ``python -m tools.pages.slides`` writes build/slides/*.html.
+"""Slides and handouts made of the lessons: ``python -m tools.pages.slides`` writes build/slides/.
 
-A heading begins a slide; a picture, a program of ``%%cuda``, and prose after an output, one below it. The
-Python that makes the outputs is left out. A prediction becomes a quiz: the question, then a hint, then the
-measurement and the reason, one after another, with the answer in the speaker's notes. Metadata of a cell's
-own (``slideshow.slide_type``) have the last word. Nothing comes from a network: reveal.js lies beside the
-pages, and formulas are MathML. ``answers.html`` has all questions with their answers, for teachers.
+``index.html`` is the start page. Each lesson has a deck, whose notes for the speaker hold the prose, and a
+handout: one page of A4 to print, with space to draw. ``answers.html`` has all questions with their answers,
+for teachers. Nothing comes from a network: reveal.js lies beside the pages, and formulas are MathML.
+``zh-CN/`` has the same in Chinese.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
 import html
 import importlib.util
-import re
 import shutil
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
+import jinja2
 import nbformat
-from nbconvert import SlidesExporter
 from nbconvert.filters import markdown2html
-from nbformat.v4 import new_markdown_cell
 
 from ladder.common.progress import steps
-from ladder.course.lessons.questions import QUESTIONS, Question
+from ladder.course.lessons.predictions import PREDICT_FIRST
+from ladder.course.lessons.questions import QUESTIONS
 from ladder.errors import LadderError
 from ladder.show.render.document import document
-from tools.pages.formulas import mathml
-from tools.pages.quizzes import answer_text, question_of, replace_notes
+from tools.pages import translations
+from tools.pages.decks import Deck, deck, with_mathml
+from tools.pages.quizzes import answer_text, question_of
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Below the folder of slides.
 _REVEAL = "reveal.js"
-#: Code, which stays, or a formula.
-_MATH = re.compile(r"(`[^`]*`)|\$\$(.+?)\$\$|\$(.+?)\$", re.DOTALL)
+#: What slides and handouts say themselves, in English and in Chinese.
+_WORDS = {
+    "What do you say?": "你怎么看？",
+    "Hint": "提示",
+    "Answer": "答案",
+    "Exercise": "练习",
+    "Space to draw": "画图处",
+    "My answer": "我的答案",
+    "Lessons as slides": "课程幻灯片",
+    "Handout": "讲义",
+    "Answers to all questions": "所有问题的答案",
+    "Arrow keys change the slide. S opens the speaker's window.": "方向键翻页，S 打开讲者窗口。",
+}
+#: What a handout holds beside its picture and the space to draw.
+_POINTS, _QUESTIONS = 5, 3
+_TEMPLATES = jinja2.Environment(loader=jinja2.FileSystemLoader(ROOT / "docs"), autoescape=False)
+T = TypeVar("T")
 
 
-def make_quizzes(notebook: nbformat.NotebookNode) -> None:
-    """Puts a quiz in place of each cell that judges a prediction. Requests to predict first go."""
-    for number, cell in enumerate(notebook.cells):
-        if (name := question_of(cell)) is not None:
-            notebook.cells[number] = new_markdown_cell(_quiz(QUESTIONS[name]))
-    replace_notes(notebook, "")
+def words_of(language: str) -> dict[str, str]:
+    """The slides' own words by their English."""
+    if language == "en":
+        return {PREDICT_FIRST: PREDICT_FIRST, **{word: word for word in _WORDS}}
+    return {PREDICT_FIRST: translations.translator(language)(PREDICT_FIRST), **_WORDS}
 
 
-def show_programs(notebook: nbformat.NotebookNode) -> None:
-    """Puts each CUDA program on a slide, and its output on the next."""
-    below = {"slideshow": {"slide_type": "subslide"}}
-    cells = []
-    for cell in notebook.cells:
-        if cell.cell_type == "code" and cell.source.startswith("%%cuda"):
-            program = cell.source.partition("\n")[2]
-            cells.append(new_markdown_cell(f"```cpp\n{program}\n```", metadata=below))
-            cell.metadata.update(below)
-        cells.append(cell)
-    notebook.cells = cells
+def deck_of(lesson: Path, language: str = "en") -> Deck:
+    """The deck of a lesson (.ipynb)."""
+    if language == "en":
+        return deck(nbformat.read(lesson, as_version=4), words_of(language), QUESTIONS)
+    translate = translations.translator(language)
+    questions = {
+        name: replace(one, hint=translate(one.hint), because=translate(one.because))
+        for name, one in QUESTIONS.items()
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / lesson.name
+        translations.write_lesson(str(lesson.relative_to(ROOT)), target, translate)
+        return deck(nbformat.read(target, as_version=4), words_of(language), questions)
 
 
-def _quiz(question: Question) -> str:
-    hint, answer = html.escape(question.hint), answer_text(question)
-    return (
-        f'<div class="quiz"><p>What do you say?</p><p class="fragment"><i>Hint:</i> {hint}</p>'
-        f'<p class="fragment">{answer}</p></div>\n<aside class="notes">{answer}</aside>'
+def deck_page(made: Deck, language: str = "en", reveal: str = _REVEAL) -> str:
+    """A deck as one HTML page, which finds reveal.js in the folder ``reveal``."""
+    return _TEMPLATES.get_template("slides.html.j2").render(deck=made, language=language, reveal=reveal)
+
+
+def handout_page(made: Deck, language: str = "en") -> str:
+    """One page of A4: what the sections say, the first picture, questions, and space to draw."""
+    sections: dict[str, str] = {}
+    for slide in made.slides[1:]:
+        if len(slide.points) > 0 and not slide.is_quiz:
+            sections.setdefault(slide.title, slide.points[0])
+    return _TEMPLATES.get_template("handout.html.j2").render(
+        deck=made,
+        language=language,
+        words=words_of(language),
+        points=spread([*sections.items()], _POINTS),
+        questions=spread(made.questions, _QUESTIONS),
     )
+
+
+def spread(items: Sequence[T], most: int) -> list[T]:
+    """At most so many of the items, from the begin to the end."""
+    count = min(most, len(items))
+    return [items[number * len(items) // count] for number in range(count)]
+
+
+def start_page(decks: Mapping[str, Deck], language: str = "en") -> str:
+    """Links to each lesson's slides and handout. ``decks`` has the decks by the stems of their files."""
+    words = words_of(language)
+    rows = "\n".join(
+        f'<li><a href="{stem}.html">{one.title}</a> · '
+        f'<a href="{stem}.handout.html">{words["Handout"]} {stem.split("_")[0]}</a></li>'
+        for stem, one in decks.items()
+    )
+    title, how, answers = (
+        words[word]
+        for word in (
+            "Lessons as slides",
+            "Arrow keys change the slide. S opens the speaker's window.",
+            "Answers to all questions",
+        )
+    )
+    other = ("zh-CN/index.html", "中文") if language == "en" else ("../index.html", "English")
+    links = f'<a href="answers.html">{answers}</a> · ' if language == "en" else ""
+    body = (
+        f"<main><h1>{title}</h1>\n<p>{how}</p>\n<ul>{rows}</ul>\n"
+        f'<p>{links}<a href="{other[0]}">{other[1]}</a></p></main>'
+    )
+    return document(title, body).replace('lang="en"', f'lang="{language}"', 1)
 
 
 def questions_of(notebook: nbformat.NotebookNode) -> Iterator[tuple[str, str]]:
@@ -79,7 +139,7 @@ def questions_of(notebook: nbformat.NotebookNode) -> Iterator[tuple[str, str]]:
 
 def answer_key(lessons: list[Path]) -> str:
     """All questions of the lessons with hints and answers, as one page."""
-    body = ["<h1>Answers</h1>", "<p>As measured when this page was made.</p>"]
+    body = ["<main><h1>Answers</h1>", "<p>As measured when this page was made.</p>"]
     for lesson in lessons:
         questions = list(questions_of(nbformat.read(lesson, as_version=4)))
         body += [f"<h2>{html.escape(lesson.stem)}</h2>"] * bool(questions)
@@ -91,74 +151,7 @@ def answer_key(lessons: list[Path]) -> str:
                 f"<p>{answer_text(question)}</p>"
                 f'<p class="note">Hint: {html.escape(question.hint)}</p>'
             )
-    return document("Answers", "\n".join(body))
-
-
-def with_mathml(text: str) -> str:
-    """The text with its formulas as MathML, which browsers know, so that formulas need no script."""
-
-    def drawn(found: re.Match[str]) -> str:
-        if found[1]:
-            return found[1]
-        return mathml(found[2] or found[3], display="block" if found[2] else "inline")
-
-    return _MATH.sub(drawn, text)
-
-
-def formulas_as_mathml(notebook: nbformat.NotebookNode) -> None:
-    for cell in notebook.cells:
-        if cell.cell_type == "markdown":
-            cell.source = with_mathml(cell.source)
-
-
-def set_slide_types(notebook: nbformat.NotebookNode) -> None:
-    """Says of each cell what it is on a slide: ``slide``, ``subslide``, ``-`` (it goes on) or ``skip``."""
-    after_output = False
-    for cell in notebook.cells:
-        if cell.cell_type == "markdown":
-            kind = "slide" if cell.source.startswith("#") else "subslide" if after_output else "-"
-            after_output = False
-        else:
-            kind = "skip" if not cell.get("outputs") else "subslide" if _is_picture(cell) else "-"
-            after_output |= kind != "skip"
-        own = cell.metadata.setdefault("slideshow", {})
-        own.setdefault("slide_type", kind)
-
-
-def split_at_headings(notebook: nbformat.NotebookNode) -> None:
-    """Makes a cell of its own of each heading with what follows it."""
-    cells = []
-    for cell in notebook.cells:
-        if cell.cell_type != "markdown":
-            cells.append(cell)
-            continue
-        for text in re.split(r"^(?=#{1,6} )", cell.source, flags=re.MULTILINE):
-            if text.strip():
-                cells.append(new_markdown_cell(text.strip(), metadata=copy.deepcopy(cell.metadata)))
-    notebook.cells = cells
-
-
-def _is_picture(cell: nbformat.NotebookNode) -> bool:
-    kinds = [kind for output in cell.outputs for kind in output.get("data", {})]
-    return any(kind.startswith("image/") for kind in kinds)
-
-
-def page(path: Path) -> str:
-    """The lesson at ``path`` (.ipynb) as one HTML page of slides, without the code that made its outputs."""
-    notebook = nbformat.read(path, as_version=4)
-    make_quizzes(notebook)
-    show_programs(notebook)
-    split_at_headings(notebook)
-    set_slide_types(notebook)
-    formulas_as_mathml(notebook)
-    exporter = SlidesExporter(
-        exclude_input=True,
-        exclude_output_prompt=True,
-        extra_template_paths=[str(ROOT / "docs")],
-        template_file="slides.html.j2",
-    )
-    exporter.reveal_url_prefix = _REVEAL
-    return str(exporter.from_notebook_node(notebook, {"metadata": {"name": path.stem}})[0])
+    return document("Answers", "\n".join([*body, "</main>"]))
 
 
 def reveal_source() -> Path:
@@ -172,7 +165,7 @@ def reveal_source() -> Path:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Slides made of the lessons.")
+    parser = argparse.ArgumentParser(description="Slides and handouts made of the lessons.")
     parser.add_argument("lessons", nargs="*", type=Path, help="default: all of notebooks/")
     parser.add_argument("--into", type=Path, default=ROOT / "build" / "slides", metavar="DIR")
     parser.add_argument(
@@ -180,16 +173,25 @@ def main() -> int:
     )
     options = parser.parse_args()
     lessons = options.lessons or sorted((ROOT / "notebooks").glob("*.ipynb"))
+    is_whole = not options.lessons
     options.into.mkdir(parents=True, exist_ok=True)
     shutil.copytree(options.reveal or reveal_source(), options.into / _REVEAL, dirs_exist_ok=True)
-    with steps("Drawing", len(lessons)) as progress:
-        for lesson in lessons:
-            target = options.into / f"{lesson.stem}.html"
-            with progress.step(lesson.stem):
-                target.write_text(page(lesson), encoding="utf-8")
-            print(target)
+    languages = ("en", *translations.LANGUAGES) if is_whole else ("en",)
+    with steps("Drawing", len(lessons) * len(languages)) as progress:
+        for language in languages:
+            folder = options.into if language == "en" else options.into / language
+            folder.mkdir(exist_ok=True)
+            decks = {}
+            for lesson in lessons:
+                with progress.step(f"{lesson.stem} {language}"):
+                    decks[lesson.stem] = made = deck_of(lesson, language)
+                    reveal = _REVEAL if language == "en" else f"../{_REVEAL}"
+                    page, handout = deck_page(made, language, reveal), handout_page(made, language)
+                    (folder / f"{lesson.stem}.html").write_text(page, encoding="utf-8")
+                    (folder / f"{lesson.stem}.handout.html").write_text(handout, encoding="utf-8")
+            (folder / "index.html").write_text(start_page(decks, language), encoding="utf-8")
     (options.into / "answers.html").write_text(answer_key(lessons), encoding="utf-8")
-    print(options.into / "answers.html")
+    print(options.into / "index.html")
     return 0
 
 
