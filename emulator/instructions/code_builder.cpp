@@ -20,10 +20,10 @@ using ptx::StateSpace;
 namespace {
 
 std::span<const TableEntry> (*const kTables[])() = {
-    cluster_table,    integer_table, bits_table,   float_table,  half_table,        compare_table,
-    logic_table,      convert_table, move_table,   memory_table, atomic_table,      warp_table,
-    async_copy_table, control_table, matrix_table, wmma_table,   wgmma_table,       set_registers_table,
-    tensor_map_table, texture_table, video_table,  stack_table,  tensor_core_table,
+    cluster_table,    float_table,   integer_table, bits_table,   half_table,        compare_table,
+    logic_table,      convert_table, move_table,    memory_table, atomic_table,      warp_table,
+    async_copy_table, control_table, matrix_table,  wmma_table,   wgmma_table,       set_registers_table,
+    tensor_map_table, texture_table, video_table,   stack_table,  tensor_core_table,
 };
 
 const std::unordered_map<std::string_view, std::vector<BindFunction>> &bind_functions() {

@@ -129,18 +129,88 @@ template <class Op, int Arity, bool MayBeSat = false, class InMode = Op> bool bi
   return true;
 }
 
+// --- sm_100: pairs, and operands of 16 bits ----------------------------------------------------------------
+
+/// f32x2: Op on each half of 64-bit registers.
+template <class Op> struct OfPairs {
+  template <class... T> std::uint64_t operator()(T... x) const {
+    return std::uint64_t(of_half(static_cast<std::uint32_t>(x)...)) |
+           std::uint64_t(of_half(static_cast<std::uint32_t>(x >> 32)...)) << 32;
+  }
+  template <class... T> static std::uint32_t of_half(T... x) { return float_bits(Op{}(float_from(x)...)); }
+};
+
+template <class Op, int Arity, class InMode = Op> bool bind_pairs(Binder &b) {
+  since(b, 100);
+  only(b, {"rn", "rz", "rm", "rp", "ftz", "f32x2"});
+  const Rounding rounding = rounding_of(b).value_or(Rounding::nearest);
+  with_flag(b.has("ftz"), [&]<bool Ftz>() {
+    bind_arity<OfPairs<WithModifiers<Op, Ftz, false>>, std::uint64_t, Arity>(b);
+    if (rounding != Rounding::nearest)
+      b.out.execute = rounded_handler<OfPairs<WithModifiers<InMode, Ftz, false>>, std::uint64_t, Arity>();
+    return true;
+  });
+  b.out.flags = static_cast<std::uint32_t>(rounding);
+  return true;
+}
+
+/// add, sub and fma of f32 whose first operands have 16 bits.
+template <class Op, class Format> struct OfHalves {
+  template <class H> float operator()(H a, float c) const { return Op{}(wide(a), c); }
+  template <class H> float operator()(H a, H b, float c) const { return Op{}(wide(a), wide(b), c); }
+  template <class H> static float wide(H half) {
+    return Format::to_float(static_cast<std::underlying_type_t<H>>(half));
+  }
+};
+
+bool has_halves(const Binder &b) { return b.source.types.size() == 2 && b.type(0) == ptx::Type::f32; }
+
+template <class Op, int Arity> bool bind_halves(Binder &b) {
+  since(b, 100);
+  only(b, {"rn", "rz", "rm", "rp", "sat"});
+  const Rounding rounding = rounding_of(b).value_or(Rounding::nearest);
+  const auto bind = [&]<class H, class Format, bool Sat>() {
+    using Widened = OfHalves<WithModifiers<Op, false, Sat>, Format>;
+    if constexpr (Arity == 2) {
+      bind_elementwise<Widened, float, H, float>(b);
+      if (rounding != Rounding::nearest)
+        b.out.execute = elementwise_rounded<Widened, float, H, float>;
+    } else {
+      bind_elementwise<Widened, float, H, H, float>(b);
+      if (rounding != Rounding::nearest)
+        b.out.execute = elementwise_rounded<Widened, float, H, H, float>;
+    }
+    return true;
+  };
+  with_flag(b.has("sat"), [&]<bool Sat>() {
+    return b.type(1) == ptx::Type::f16 ? bind.template operator()<F16, Half, Sat>()
+                                       : bind.template operator()<BF16, BFloat, Sat>();
+  });
+  b.out.flags = static_cast<std::uint32_t>(rounding);
+  return true;
+}
+
 /// add sub mul: round to nearest by default.
 template <class Op> bool bind_arithmetic(Binder &b) {
+  if (b.has("f32x2"))
+    return bind_pairs<Op, 2>(b);
   if (!is_float(b.type()))
     return false;
+  if constexpr (!std::is_same_v<Op, Mul>)
+    if (has_halves(b))
+      return bind_halves<Op, 2>(b);
   only(b, {"rn", "rz", "rm", "rp", "ftz", "sat"});
   return bind_rounded<Op, 2, true>(b);
 }
 
 /// fma, and mad, an alias since sm_20.
 bool bind_fma(Binder &b) {
+  if (b.has("f32x2"))
+    return bind_pairs<Fma, 3, FmaInMode>(b);
   if (!is_float(b.type()))
     return false;
+  if (has_halves(b))
+    return bind_halves<FmaInMode, 3>(b);
   only(b, {"rn", "rz", "rm", "rp", "ftz", "sat"});
   return bind_rounded<Fma, 3, true, FmaInMode>(b);
 }
@@ -204,9 +274,29 @@ bool bind_rsqrt(Binder &b) {
 
 // --- minimum, maximum, signs -------------------------------------------------------------------------------
 
+/// Of three values (sm_100), or of their magnitudes.
+template <class Extremum, bool Abs> struct OfThree {
+  float operator()(float a, float b, float c) const {
+    if constexpr (Abs)
+      return Extremum{}(Extremum{}(absolute(a), absolute(b)), absolute(c));
+    else
+      return Extremum{}(Extremum{}(a, b), c);
+  }
+};
+
+template <template <bool> class Extremum> bool bind_three(Binder &b) {
+  since(b, 100);
+  only(b, {"ftz", "NaN", "abs"});
+  return with_flag(b.has("NaN"), [&]<bool NaN>() {
+    return with_flag(b.has("abs"), [&]<bool Abs>() { return bind_f32<OfThree<Extremum<NaN>, Abs>, 3>(b); });
+  });
+}
+
 template <template <bool> class Extremum> bool bind_extremum(Binder &b) {
   if (!is_float(b.type()))
     return false;
+  if (b.type() == ptx::Type::f32 && b.operand_count() == 4)
+    return bind_three<Extremum>(b);
   only(b, {"ftz", "NaN", "xorsign", "abs"});
   if (b.type() == ptx::Type::f64) {
     only(b, {});

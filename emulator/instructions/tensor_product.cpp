@@ -251,6 +251,7 @@ void issue(Warp &warp, std::function<void()> work, int lane) {
 
 void multiply(Warp &warp, const Instruction &in) {
   warp.block().tensor_core().require_group(in.flags & kPair ? 2 : 1);
+  ++warp.access(in, machine::AccessKind::matrix_operand).unmodelled; // no wavefronts are known
   for_lanes(warp.active(), [&](int lane) {
     issue(warp, [product = tensor_product_of(warp, in, lane)] { carry_out(product); }, lane);
   });

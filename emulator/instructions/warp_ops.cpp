@@ -300,13 +300,55 @@ template <class Op, class T> void redux(Warp &warp, const Instruction &in) {
   });
 }
 
+constexpr std::uint32_t kGreatest = 1, kMagnitudes = 2, kPassesNaN = 4; // flags of redux.f32
+
+/// -0 is below +0. NaNs count only with .NaN; if there is nothing else, the result is the canonical one.
+void redux_float(Warp &warp, const Instruction &in) {
+  if (!members_are_here(warp, in))
+    return;
+  const auto *a = warp.lanes<std::uint32_t>(in.op[1]);
+  auto *d = warp.lanes<std::uint32_t>(in.op[0]);
+  for_each_group(warp, in, [=](std::uint32_t group) {
+    constexpr std::uint32_t kCanonicalNaN = 0x7fffffff, kInfinity = 0x7f800000, kSign = 0x80000000;
+    // Bits in an order that is that of the numbers.
+    const auto key = [](std::uint32_t bits) {
+      return static_cast<std::int32_t>(bits & kSign ? ~(bits & ~kSign) : bits);
+    };
+    std::uint32_t result = kCanonicalNaN;
+    bool is_nan = false;
+    for_lanes(group, [&](int lane) {
+      const std::uint32_t bits = in.flags & kMagnitudes ? a[lane] & ~kSign : a[lane];
+      if ((bits & ~kSign) > kInfinity)
+        is_nan = true;
+      else if (result == kCanonicalNaN ||
+               (in.flags & kGreatest ? key(bits) > key(result) : key(bits) < key(result)))
+        result = bits;
+    });
+    if (is_nan && in.flags & kPassesNaN)
+      result = kCanonicalNaN;
+    write_lanes<std::uint32_t>(d, group, [=](int) { return result; });
+  });
+}
+
+bool bind_redux_float(Binder &b) {
+  needs_target(b, {"sm_100a", "sm_100f"});
+  only(b, {"sync", "min", "max", "abs", "NaN"});
+  b.out.op[0] = b.destination_slot(0, ptx::Type::f32);
+  b.out.op[1] = b.source_slot(1, ptx::Type::f32);
+  bind_members(b, 2);
+  b.out.flags =
+      (b.has("max") ? kGreatest : 0) | (b.has("abs") ? kMagnitudes : 0) | (b.has("NaN") ? kPassesNaN : 0);
+  b.out.execute = redux_float;
+  return true;
+}
+
 bool bind_redux(Binder &b) {
-  only(b, {"sync", "add", "min", "max", "and", "or", "xor"});
-  since(b, 80);
   expect_operands(b, 3);
   const ptx::Type type = b.type();
   if (type == ptx::Type::f32)
-    b.unsupported("needs sm_100a");
+    return bind_redux_float(b);
+  only(b, {"sync", "add", "min", "max", "and", "or", "xor"});
+  since(b, 80);
   b.out.op[0] = b.destination_slot(0, type);
   b.out.op[1] = b.source_slot(1, type);
   bind_members(b, 2);

@@ -13,6 +13,7 @@
 #include "sanitizer/findings.h"
 #include "sanitizer/launch_checker.h"
 #include "sanitizer/shadow.h"
+#include "sanitizer/tensor_shadow.h"
 #include "sanitizer/undefined.h"
 
 #include <deque>
@@ -21,6 +22,10 @@
 #include <set>
 #include <unordered_map>
 #include <vector>
+
+namespace ladder::instructions {
+class TensorOperand;
+}
 
 namespace ladder::sanitizer {
 
@@ -361,6 +366,26 @@ private:
   /// In a block's AsyncProxy, the stores of all threads are one party; each warpgroup is another.
   std::size_t store_party() const { return (products_.size() + 3) / 4; }
   SharedRead begin_read(const Context &at, int lane, std::uint64_t address, unsigned bytes);
+  enum class TensorOrder { ordered, not_waited, no_fence_before, no_fence_after, unordered };
+  /// Columns of some bands of a block's tensor memory.
+  struct TensorPlace {
+    BlockChecker *owner;
+    std::uint32_t first, columns, bands;
+    bool reads, writes;
+  };
+  TensorShadow &tensor();
+  TensorOrder tensor_order(const Context &at, int lane, bool is_work, const TensorAccess &past);
+  void touch_tensor(const Context &at, int lane, const SharedAccess &now, const TensorPlace &place);
+  std::string opcode_of(const TensorAccess &access) const;
+  void report_tensor(const Context &at, int lane, Kind kind, const Access &other, std::string message);
+  void transfer(const Context &at, bool loads);
+  SharedAccess begin_tensor_work(const Context &at, int lane);
+  void read_operand(const Context &at, int lane, const SharedAccess &now,
+                    const std::vector<machine::Block *> &group, const instructions::TensorOperand &operand,
+                    std::uint32_t lines, std::uint32_t k);
+  void check_election(const Context &at);
+  void observe_commits(const Context &at, std::uint32_t lanes, std::uint64_t mbarrier, std::uint32_t before);
+  void check_tensor_end();
   void check_end();
   void check_use_by_cluster();
   /// A finding at past instructions; `other` may be none.
@@ -393,7 +418,8 @@ private:
   WrittenBytes written_;            ///< shadow of shared memory
   bool is_used_by_cluster_ = false; ///< another block has accessed the shared memory
   AsyncProxy async_;
-  std::vector<WarpProducts> products_; ///< by warp
+  std::unique_ptr<TensorShadow> tensor_; ///< nullptr: no tensor memory yet
+  std::vector<WarpProducts> products_;   ///< by warp
   std::map<std::uint32_t, ThreadStores> stores_;
   std::vector<WarpCopies> copies_;                                           ///< by warp
   std::unordered_map<std::uint64_t, std::vector<CopyInFlight>> bulk_copies_; ///< by mbarrier

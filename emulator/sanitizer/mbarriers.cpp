@@ -104,6 +104,14 @@ void BlockChecker::mbarrier_wait(Warp &warp, const Instruction &in) {
     if (place.first == this)
       complete_bulk_copies(at, place.second, phase.parity);
   const std::uint32_t over = where.shared & warp.predicate(in.op[1]);
+  for (const auto &[place, phase] : before)
+    if (place.first == this) {
+      std::uint32_t seeing = 0;
+      for_lanes(over, [&, address = place.second](int lane) {
+        seeing |= std::uint32_t(where.address[lane] == address) << lane;
+      });
+      observe_commits(at, seeing, place.second, phase.parity);
+    }
   const std::uint32_t count = over ? clocks_.see_phase(warp.index()) : 0;
   for_lanes(over, [&](int lane) {
     const std::uint64_t address = where.address[lane];

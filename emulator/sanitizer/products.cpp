@@ -255,6 +255,8 @@ void BlockChecker::check_end() {
       report_past(Kind::async_copy, copy.write, {},
                   "the block exits while this copy to its shared memory is still in flight: no thread has "
                   "waited for that phase of the mbarrier");
+  if (tensor_)
+    check_tensor_end();
   if (is_used_by_cluster_)
     check_use_by_cluster();
 }

@@ -132,10 +132,12 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
     finding.message = "reads a tile that TMA wrote with a swizzle other than the matrix descriptor's";
     break;
   case Kind::election:
-    finding.message = std::to_string(event.address) + " lanes of the warp each issue this " +
-                      (at.warp.source(at.in).is(program::Trait::reduces)
-                           ? "reduction, which is applied once per lane"
-                           : "copy, and the mbarrier receives the bytes of all of them");
+    finding.message =
+        std::to_string(event.address) + " lanes of the warp each issue this " +
+        (at.warp.source(at.in).is(program::Trait::mma) ? "product, which is executed once per lane"
+         : at.warp.source(at.in).is(program::Trait::reduces)
+             ? "reduction, which is applied once per lane"
+             : "copy, and the mbarrier receives the bytes of all of them");
     break;
   case Kind::race_warps:
     finding.message = now + size + " that another warp " + past + ", with no barrier in between";

@@ -55,6 +55,7 @@ def _run(options: argparse.Namespace) -> int:
 def _say_of_comparison(result: Comparison, options: argparse.Namespace) -> None:
     """Reports why stages are missing from the table, and what to do about wrong ones."""
     from ladder.run.backends import get_backend
+    from ladder.stages import BY_THE_MANUAL
 
     if options.stages or options.details:
         for name, skip in result.skipped.items():
@@ -62,6 +63,8 @@ def _say_of_comparison(result: Comparison, options: argparse.Namespace) -> None:
     elif result.skipped:
         count = len(result.skipped)
         errors.print(f"left out: {count} that do not take this problem; --details names them", style="dim")
+    if any(row["arch"] in BY_THE_MANUAL for row in result.rows):
+        errors.print("counts are by the manual, not checked on a GPU", style="dim")
     if result.cached:
         rows = "row was" if result.cached == 1 else "rows were"
         errors.print(f"{result.cached} {rows} computed before; --fresh computes again", style="dim")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ladder.stages.renamed import FOLD, FOLDED, GONE, name_today, of_today
     from ladder.stages.stage import (
         ARCHITECTURES,
+        BY_THE_MANUAL,
         DEFAULT_ARCH,
         OptionValue,
         Stage,

@@ -49,8 +49,10 @@ class Ladder:
         return frozenset((*(stage.name for stage in self.stages), *self.broken, *self.aside))
 
     def computing(self, operation: str) -> tuple[Stage, ...]:
-        """The rungs of one operation, lowest first."""
-        return tuple(stage for stage in self.stages if stage.computes == operation)
+        """The rungs of one operation, lowest first, except those by the manual, which are chosen by name."""
+        return tuple(
+            stage for stage in self.stages if stage.computes == operation and not stage.is_by_the_manual
+        )
 
     def __getitem__(self, name: str) -> Stage:
         """The rung of that name, or the rung that one of that earlier name is part of, with a warning. Raises

@@ -19,6 +19,8 @@ OptionValue = int | str | bool
 #: The virtual GPUs of the emulator.
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100a")
 DEFAULT_ARCH = "sm_80"
+#: Those whose counts were never compared with a GPU's: they follow from the program and from CUDA's manual.
+BY_THE_MANUAL = ("sm_100a",)
 #: Of ladder/launch.h: which kernels are compiled.
 _HEAD_DIMS, _DTYPES = "LADDER_HEAD_DIMS", "LADDER_DTYPES"
 
@@ -65,8 +67,15 @@ class Stage:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is a rung of the project: of the main ladder, or of one in a folder of its own."""
-        return self.path.is_relative_to(root())
+        """Whether it is a rung of the project: of the main ladder, or of one in a folder of its own. Rungs by
+        the manual alone do not count: they have no lessons, speeds or profiles.
+        """
+        return self.path.is_relative_to(root()) and not self.is_by_the_manual
+
+    @property
+    def is_by_the_manual(self) -> bool:
+        """Whether it is for a GPU whose counts were never compared: see BY_THE_MANUAL."""
+        return self.only_arch in BY_THE_MANUAL
 
     @property
     def kernel(self) -> Path:

@@ -79,6 +79,9 @@ ASYNCHRONOUS = {
     "product not waited for",
     "wgmma fence",
     "proxy fence",
+    "tensor memory not waited for",
+    "tcgen05 fence",
+    "tensor memory lanes",
     "swizzle",
     "election",
 }

@@ -51,6 +51,12 @@ ADVICE = {
     "there, the compiler has moved that use behind it: tie the registers to the fence with "
     'asm volatile("" : "+f"(x) :: "memory").',
     "proxy fence": "Execute fence.proxy.async in the threads that wrote, then the barrier.",
+    "tensor memory not waited for": "Wait first: tcgen05.wait::ld or ::st in the warp that loads or stores, "
+    "and for a product tcgen05.commit and the wait for its mbarrier.",
+    "tcgen05 fence": "Execute tcgen05.fence::before_thread_sync after the wait and before the barrier or "
+    "arrival, and tcgen05.fence::after_thread_sync in the other threads after theirs.",
+    "tensor memory lanes": "Add 32 * (warp modulo 4) << 16 to the address: each warp has its quarter of the "
+    "lanes.",
     "swizzle": "Give the tensor map and the matrix descriptor the same swizzle.",
     "election": "Let one lane issue it: elect.sync, or one thread of the block.",
     "barrier": "Let all threads reach the same barrier: move it out of the branch, or of a loop that "
