@@ -59,6 +59,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "peer-speeds-backward": partial(speeds.peer_speeds, "backward"),
     "option-speeds": partial(speeds.option_speeds, "forward"),
     "option-speeds-backward": partial(speeds.option_speeds, "backward"),
+    "tensor-cores": counts.tensor_cores_of_the_last,
     "swizzle-parameters": counts.swizzle_parameters,
     "arbitration": counts.arbitration,
     "speed": speeds.speed,
@@ -68,6 +69,11 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"takes-{operation}": partial(rungs.takes, operation) for operation in _LADDERS},
     "takes-examples": lambda: rungs.takes(*(one for one in OPERATIONS if one not in _LADDERS)),
     **{f"options-{stage.name}": partial(speeds.options, stage.name) for stage in discover() if stage.needs},
+    **{
+        f"gain-{stage.name}": partial(speeds.gain, stage.name)
+        for stage in discover()
+        if stage.before and stage.computes in speeds.SPEEDS
+    },
     **{
         f"bounds-{stage.name}": partial(counts.bounds, stage.name)
         for stage in discover().computing("attention")

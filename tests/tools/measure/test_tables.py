@@ -76,16 +76,3 @@ def test_the_table_of_what_bounds_a_rung(tmp_path: Path, monkeypatch: pytest.Mon
     assert "| warps wait for | wait | math pipe throttle |" in upper
     assert "tensor" not in upper  # not measured
     assert counts.bounds("v4_tk_tiles") == ""
-
-
-def test_the_clock_in_the_text_is_that_of_the_launch_that_was_counted() -> None:
-    """wgmma does 4,096 operations per clock and SM in 16 bits."""
-    rows = pd.read_csv(ROOT / "results" / "h200" / "bounds.csv")
-    [row] = rows[(rows.stage == "v12b_counter") & (rows.d == 128)].to_dict("records")
-    seconds, flops = row["gpu__time_duration.sum"], 4.0 * 4 * 16 * row["N"] ** 2 * row["d"]
-    tensor = row["sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active"] / 100
-    active = row["sm__cycles_active.avg.pct_of_peak_sustained_elapsed"] / 100
-    clock = flops / seconds / (132 * 4096 * tensor * active)
-    words = " ".join((ROOT / "docs" / "speed.md").read_text(encoding="utf-8").split())
-    assert f"the tensor cores of v12b's SMs are busy in {tensor:.0%} of the cycles" in words
-    assert f"{seconds * 1e3:.3f} ms, {flops / seconds / 1e12:.0f} TFLOP/s, at {clock / 1e9:.1f} GHz" in words

@@ -89,6 +89,26 @@ def bounds(stage: str) -> str:
     return title + markdown(head, rows)
 
 
+def tensor_cores_of_the_last() -> str:
+    """How busy the tensor cores are in attention's last measured rung, and the clock, in a sentence.
+
+    wgmma does 4,096 operations per clock and SM in 16 bits.
+    """
+    frame = measured_rows("bounds.csv")
+    name = [stage.name for stage in discover().computing("attention") if stage.name in set(frame.stage)][-1]
+    [row] = frame[(frame.stage == name) & (frame.d == 128)].to_dict("records")
+    seconds, flops = row["gpu__time_duration.sum"], 4.0 * row["B"] * row["H"] * row["N"] ** 2 * row["d"]
+    tensor = row["sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active"] / 100
+    active = row["sm__cycles_active.avg.pct_of_peak_sustained_elapsed"] / 100
+    clock = flops / seconds / (row["sm_count"] * 4096 * tensor * active)
+    own, ms, tflops = name.partition("_")[0], seconds * 1e3, flops / seconds / 1e12
+    return (
+        f"At d = 128 the tensor cores of {own}'s SMs are busy in {tensor:.0%} of the cycles. This was one "
+        f"launch under the profiler: {ms:.3f} ms, {tflops:.0f} TFLOP/s, at {clock / 1e9:.1f} GHz. Back-to-"
+        "back launches, as in the table, run at a lower clock, which is limited by power.\n"
+    )
+
+
 #: The steps of FlashAttention-2's Algorithm 1 (Dao 2023), by the beginning of a tile kernel's line.
 _STEPS = (
     (r"load\(q,", " 3  load Q_i"),

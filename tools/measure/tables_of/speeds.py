@@ -21,6 +21,36 @@ def speed() -> str:
     return _speeds_by_rung(frame[shown], DEFAULT_OPERATION, ("of_flash",))
 
 
+#: The measurements of the rungs, by operation.
+SPEEDS = {"attention": "speed.csv", "attention_backward": "backward.csv"}
+
+
+def gain(name: str) -> str:
+    """TFLOP/s of a rung and of the one before it, on the problems that both take, and their ratios.
+
+    Empty if there is no such problem.
+    """
+    stage = discover()[name]
+    frame = measured_rows(SPEEDS[stage.computes])
+    pair = frame[frame.contender.isin((stage.before, name))]
+    titles = [
+        f"B{row.B:.0f} N{row.N:.0f} d{row.d:.0f}{', causal' if row.causal else ''}"
+        for row in pair.itertuples()
+    ]
+    both = pair.assign(problem=titles).pivot_table("tflops", "problem", "contender", sort=False).dropna()
+    if stage.before not in both:
+        return ""
+    ratios = both[name] / both[stage.before]
+    rows = [
+        [problem, *(f"{row[one]:.3g}" for one in (stage.before, name)), f"{ratios[problem]:.2f}"]
+        for problem, row in both.iterrows()
+    ]
+    before, own = (one.partition("_")[0] for one in (stage.before or "", name))
+    where = f"TFLOP/s on an {frame.gpu[0]}, {frame.compiler[0]}, {frame.date[0]}, {pair.dtype.iloc[0]}, H16"
+    title = f"{where}: {ratios.min():.2f} to {ratios.max():.2f} times {before}'s speed.\n\n"
+    return title + markdown(["", before, own, f"{own} / {before}"], rows)
+
+
 def _speeds_by_rung(frame: pd.DataFrame, operation: str, ratios: Sequence[str]) -> str:
     """One row per rung and backend of torch, one column per problem: TFLOP/s, and multiples of torch's."""
     measured = frame[frame.N.notna() & (frame.contender != "torch efficient")].copy()
