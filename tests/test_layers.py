@@ -17,7 +17,7 @@ PACKAGE, EMULATOR = ROOT / "ladder", ROOT / "emulator"
 PACKAGES = (
     *("common", "operations", "stages", "compile"),
     *("run.emulator", "run.foreign", "run.backends", "run.evaluation"),
-    *("counts.banks", "counts", "counts.nsight", "counts.profiling"),
+    *("counts.banks", "counts", "counts.nsight", "counts.profiling", "counts.time"),
     *("show.plots", "show.render"),
     *("call", "call.torch", "call.distributed"),
     "debugger",

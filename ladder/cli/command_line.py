@@ -26,6 +26,7 @@ from ladder.cli import (
     run,
     serve,
     stages,
+    time,
     torch,
     verify,
     wheelhouse,
@@ -33,8 +34,8 @@ from ladder.cli import (
 
 #: In the order of the help.
 _COMMANDS = (
-    *(compare, run, build, lines, explain, check, debug, bank, profile, report, plot, stages, doctor, new),
-    *(exercise, classroom, lab, serve, wheelhouse, emulate, torch, verify),
+    *(compare, run, build, lines, explain, check, debug, bank, time, profile, report, plot, stages, doctor),
+    *(new, exercise, classroom, lab, serve, wheelhouse, emulate, torch, verify),
 )
 
 

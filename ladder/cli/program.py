@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.formatwarning = _formatted
     words = list(sys.argv[1:] if arguments is None else arguments)
     program_arguments: list[str] = []
-    if words[:1] in (["emulate"], ["debug"]) and "--" in words:
+    if words[:1] in (["emulate"], ["debug"], ["time"]) and "--" in words:
         split = words.index("--")
         words, program_arguments = words[:split], words[split + 1 :]
     if not words:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
     from ladder.operations.attention_backward.problem import BackwardProblem
     from ladder.operations.base import (
+        DTYPE_BYTES,
         DTYPES,
         LARGEST_SIZE,
         AnyProblem,

@@ -17,7 +17,7 @@ from functools import partial
 
 from ladder.operations import OPERATIONS
 from ladder.stages import discover, ladder_pages
-from tools.measure.tables_of import counts, rungs, several_gpus, speeds
+from tools.measure.tables_of import bounds, counts, rungs, several_gpus, speeds
 from tools.measure.tables_of.data import ROOT
 
 #: The files that contain tables.
@@ -30,6 +30,7 @@ PAGES = (
     ROOT / "docs" / "rungs.md",
     ROOT / "docs" / "sanitizer.md",
     ROOT / "docs" / "speed.md",
+    ROOT / "docs" / "time.md",
     *sorted((ROOT / "stages").rglob("README.md")),
 )
 _TABLE = re.compile(r"(<!-- table (?P<name>\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -37,6 +38,7 @@ _TABLE = re.compile(r"(<!-- table (?P<name>\S+) -->\n).*?(<!-- end of table -->)
 _LADDERS = ("attention", "attention_backward", "decoding", "hstu", "hstu_backward")
 
 TABLES: dict[str, Callable[[], str]] = {
+    "bounds-by-rung": bounds.bounds_by_rung,
     "other-kernels": counts.other_kernels,
     "first-stops": counts.first_stops,
     "checks": counts.checks,

@@ -188,6 +188,17 @@ std::map<SourcePlace, CountRow> count_lines(const machine::Code &code, const mac
   return lines;
 }
 
+std::map<std::pair<SourcePlace, std::string>, CountRow> count_opcodes(const machine::Code &code,
+                                                                      const machine::Counters &counters) {
+  std::map<std::pair<SourcePlace, std::string>, CountRow> opcodes;
+  for (std::size_t i = 0; i < code.instructions.size(); ++i)
+    if (code.sources[i] && counters.executed[i])
+      opcodes
+          .try_emplace({machine::source_place(code, i), code.sources[i]->full_opcode()}, empty_sum())
+          .first->second += count_instruction(code, counters, i);
+  return opcodes;
+}
+
 std::vector<std::string> ptx_texts(const machine::Code &code) {
   const std::string_view text = code.program->module.text;
   std::vector<std::size_t> line_begins = {0, 0}; // lines count from 1

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace ladder::runtime {
@@ -44,6 +45,9 @@ using machine::SourcePlace;
 LADDER_API SourcePlace source_place(const machine::Code &code, std::size_t index);
 LADDER_API std::map<SourcePlace, CountRow> count_lines(const machine::Code &code,
                                                        const machine::Counters &counters);
+/// The instructions that were executed, by line and full opcode.
+std::map<std::pair<SourcePlace, std::string>, CountRow> count_opcodes(const machine::Code &code,
+                                                                      const machine::Counters &counters);
 /// The instructions as written in the PTX, in order.
 LADDER_API std::vector<std::string> ptx_texts(const machine::Code &code);
 

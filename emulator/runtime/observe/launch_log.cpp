@@ -41,7 +41,12 @@ std::string record_json(const LaunchRecord &record) {
   const auto line = [](const auto &counted) {
     return "\n    {" + place_members(counted.first) + ", " + cells(counted.second) + "}";
   };
-  return text + joined(count_lines(*record.code, record.counters), ",", line) + "]}";
+  const auto opcode = [](const auto &counted) {
+    return "\n    {\"ptx\": " + json_string(counted.first.second) + ", " +
+           place_members(counted.first.first) + ", " + cells(counted.second) + "}";
+  };
+  return text + joined(count_lines(*record.code, record.counters), ",", line) + "],\n   \"opcodes\": [" +
+         joined(count_opcodes(*record.code, record.counters), ",", opcode) + "]}";
 }
 
 bool same_configuration(const LaunchRecord &a, const LaunchRecord &b) {

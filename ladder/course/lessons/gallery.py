@@ -118,6 +118,21 @@ def softmax() -> Figure:
     return softmax_picture(measure_softmax(*example()))
 
 
+def time(
+    stages: Sequence[str] = ("v2_warp_mma", "v6e_parts", "v12c_end_aligned"), gpu: str = "h200"
+) -> Figure:
+    """Draws the least time of each unit for these rungs, at d = 64 and 4,096 tokens."""
+    from ladder.counts.time import bound_of, count_stage, load_gpu
+    from ladder.show.plots import bound_picture
+    from ladder.stages import discover
+
+    problem, chosen = Problem(4, 16, 4096, 4096, 64, dtype="bf16"), load_gpu(gpu)
+    rungs = discover()
+    return bound_picture(
+        {name: bound_of(chosen, count_stage(rungs[name], problem, chosen).launches) for name in stages}
+    )
+
+
 #: One mask of each form, all of 24 tokens.
 _MASKS: Mapping[str, Mapping[str, Any]] = {
     "causal": {},
@@ -179,6 +194,7 @@ PICTURES = {
     "mask": Named("masks of HSTU attention, and the tiles that each needs", mask),
     "memory": Named("what lies where in the shared memory of a block of v5_async", memory),
     "softmax": Named("online softmax of one row, tile by tile", softmax),
+    "time": Named("the least time of each unit of an H200 for v2, v6e and v12c", time),
     "walk": Named("the order of tiles in FlashAttention-1 and FlashAttention-2", walk),
     "walk-causal": Named("the same with a causal mask", lambda: walk(is_causal=True)),
 }

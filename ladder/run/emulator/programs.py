@@ -38,7 +38,7 @@ class ProgramLaunches:
     """All launches of one kernel with the same grid, block and shared memory. Unknown counters are None.
 
     ``lines`` has a row for each source line: its place (file, line, kernel_file, kernel_line, own_line) and
-    counters.
+    counters. ``opcodes`` has one for each of its opcodes, ``ptx``.
     """
 
     kernel: str
@@ -48,6 +48,7 @@ class ProgramLaunches:
     launches: int
     counters: Mapping[str, int | None]
     lines: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
+    opcodes: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
 
     def as_row(self) -> dict[str, Any]:
         """Returns one flat row for JSON."""
@@ -192,6 +193,7 @@ def _result(name: str, exit_code: int, arch: str, log: Path) -> ProgramResult:
             launches=entry["launches"],
             counters={counter: entry["totals"][counter] for counter in (*_OTHERS, *COUNTERS)},
             lines=tuple(entry["lines"]),
+            opcodes=tuple(entry["opcodes"]),
         )
         for entry in report["kernels"]
     )

@@ -8,6 +8,7 @@ from ladder.doors import door
 
 if TYPE_CHECKING:
     from ladder.show.plots.access import access_picture
+    from ladder.show.plots.bound import bound_picture
     from ladder.show.plots.buffers import buffers_picture
     from ladder.show.plots.busy import busy_picture
     from ladder.show.plots.comparison import comparison_picture

@@ -33,5 +33,6 @@ if TYPE_CHECKING:
         stages_table,
         uncounted_line,
     )
+    from ladder.show.render.time_tables import bound_rows, bound_table, bounding_lines_table, time_text
 
 __getattr__ = door(__name__)
