@@ -7,12 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from ladder.cli.options import add_command, add_json_option, add_problem_options, chosen_options, read_problem
+from ladder.cli.options import (
+    add_command,
+    add_json_option,
+    add_problem_options,
+    add_time_option,
+    chosen_options,
+    read_problem,
+    time_gpu,
+)
 from ladder.cli.output import print_comparison, say_where_wrong, write_rows
 from ladder.cli.problems import add_operation_option, by_operation
-from ladder.common.terminal import errors, show_error
+from ladder.common.terminal import errors, print_table, show_error
 
 if TYPE_CHECKING:
+    from ladder.counts.time import Gpu
+    from ladder.operations import AnyProblem
     from ladder.run.evaluation import Comparison
 
 
@@ -26,6 +36,7 @@ def add(commands: Any) -> None:
     add_json_option(parser)
     add_operation_option(parser)
     parser.add_argument("--details", action="store_true", help="show all counts, also of more than 3 rungs")
+    add_time_option(parser, "the unit that bounds")
     parser.add_argument("--fresh", action="store_true", help="ignore cached rows and run everything again")
 
 
@@ -33,7 +44,7 @@ def _run(options: argparse.Namespace) -> int:
     """Shows one table per operation of the named stages; by default, attention's."""
     from ladder.run.evaluation import run_comparison
 
-    results = []
+    gpu, results = time_gpu(options), []
     for operation, names in by_operation(options).items():
         result = run_comparison(
             read_problem(options, operation),
@@ -45,11 +56,30 @@ def _run(options: argparse.Namespace) -> int:
         )
         if options.json != "-" and result.rows:
             print_comparison(result, options.details)
+            if gpu is not None:
+                _show_times(gpu, result, read_problem(options, operation), options)
         results.append(result)
     write_rows(options.json, [row for result in results for row in result.rows])
     for result in results:
         _say_of_comparison(result, options)
     return 0 if all(result.passed for result in results) else 1
+
+
+def _show_times(gpu: Gpu, result: Comparison, problem: AnyProblem, options: argparse.Namespace) -> None:
+    """The least time of each rung that was compared; why, of one that has none."""
+    from ladder.counts.time import Bound, bound_of, count_stage
+    from ladder.errors import LadderError
+    from ladder.show.render import bounds_table_of_rungs
+    from ladder.stages import discover
+
+    bounds: dict[str, Bound | LadderError] = {}
+    for row in result.rows:
+        try:
+            counted = count_stage(discover()[row["stage"]], problem, gpu, options=chosen_options(options))
+            bounds[row["stage"]] = bound_of(gpu, counted.launches)
+        except LadderError as error:
+            bounds[row["stage"]] = error
+    print_table(bounds_table_of_rungs(bounds, gpu))
 
 
 def _say_of_comparison(result: Comparison, options: argparse.Namespace) -> None:

@@ -15,6 +15,7 @@ from ladder.errors import LadderError
 from ladder.stages import ARCHITECTURES
 
 if TYPE_CHECKING:
+    from ladder.counts.time import Gpu
     from ladder.operations import AnyProblem, Operation
 
 
@@ -76,6 +77,19 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", metavar="FILE", help="also write the rows there as JSON; - prints only them"
     )
+
+
+def add_time_option(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--time", metavar="GPU", help=f"also the least time on this GPU (h100, ...), and {what}"
+    )
+
+
+def time_gpu(options: argparse.Namespace) -> Gpu | None:
+    """The GPU of ``--time``. Raises :class:`LadderError` if it is unknown."""
+    from ladder.counts.time import load_gpu
+
+    return None if options.time is None else load_gpu(options.time)
 
 
 def add_picture_option(parser: argparse.ArgumentParser) -> None:

@@ -290,6 +290,8 @@ def test_outputs_that_are_not_written_fail(drop_stage, capsys):
         (["time", "nothing.cu"], "no file nothing.cu"),
         (["time", "nonsense"], "no stage 'nonsense'"),
         (["time", "naive", "--gpu", "h10"], "no GPU 'h10'"),
+        (["compare", "naive", "--time", "h10"], "no GPU 'h10'"),
+        (["lines", "naive", "--time", "h10"], "no GPU 'h10'"),
         (["time", "naive", "--clock", "0"], "a clock of 0 MHz is none"),
         (["time", "v7_wgmma", "--gpu", "a100"], "v7_wgmma runs on sm_90a alone, not on sm_80"),
         (["emulate", "x.cu", "--arch", "sm_12"], "none of sm_75"),

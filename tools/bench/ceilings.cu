@@ -98,6 +98,115 @@ struct Exp2 {
   }
 };
 
+// Sums in f16.
+struct MmaHalf {
+  static constexpr const char *kName = "mma.sync f16";
+  static constexpr double kWork = Mma::kWork;
+  std::uint32_t sum[kChains][2] = {};
+
+  __device__ void round(std::uint32_t a) {
+#pragma unroll
+    for (auto &s : sum)
+      asm volatile("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %2, %2, %2}, {%2, %2}, "
+                   "{%0, %1};"
+                   : "+r"(s[0]), "+r"(s[1])
+                   : "r"(a));
+  }
+  __device__ float result() const {
+    std::uint32_t all = 0;
+    for (const auto &s : sum)
+      all ^= s[0] ^ s[1];
+    return __uint_as_float(all);
+  }
+};
+
+struct Shuffle {
+  static constexpr const char *kName = "shfl";
+  static constexpr double kWork = kChains;
+  std::uint32_t x[kChains];
+
+  __device__ Shuffle() {
+    for (auto &value : x)
+      value = threadIdx.x;
+  }
+  __device__ void round(std::uint32_t) {
+#pragma unroll
+    for (auto &value : x)
+      asm volatile("shfl.sync.bfly.b32 %0, %0, 1, 31, 0xffffffff;" : "+r"(value));
+  }
+  __device__ float result() const {
+    std::uint32_t all = 0;
+    for (std::uint32_t value : x)
+      all ^= value;
+    return __uint_as_float(all);
+  }
+};
+
+struct Maximum {
+  static constexpr const char *kName = "max";
+  static constexpr double kWork = kChains;
+  float x[kChains] = {};
+
+  __device__ void round(std::uint32_t a) {
+    const float other = __uint_as_float(a);
+#pragma unroll
+    for (auto &value : x)
+      asm volatile("max.f32 %0, %0, %1;" : "+f"(value) : "f"(other));
+  }
+  __device__ float result() const {
+    float all = 0;
+    for (float value : x)
+      all += value;
+    return all;
+  }
+};
+
+// 16 MB of zeros, which every L2 holds; a block begins elsewhere than its neighbours.
+constexpr unsigned kPlaces = 1 << 20;
+__device__ uint4 l2_places[kPlaces];
+
+__device__ unsigned first_place() { return blockIdx.x * 7919 * kThreads + threadIdx.x; }
+
+// Past the L1. The zeros are added to the next place, so that no load can be dropped or moved.
+struct L2Read {
+  static constexpr const char *kName = "L2 read";
+  static constexpr double kWork = 16.0 * kChains; // bytes per thread and round
+  unsigned place = first_place(), zero = 0;
+
+  __device__ void round(std::uint32_t) {
+    std::uint32_t found[kChains];
+#pragma unroll
+    for (int chain = 0; chain < kChains; ++chain) {
+      std::uint32_t r[4];
+      asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                   : "l"(&l2_places[(place + chain * kThreads) % kPlaces]));
+      found[chain] = r[0] ^ r[1] ^ r[2] ^ r[3];
+    }
+    for (std::uint32_t one : found)
+      zero ^= one;
+    place += kChains * kThreads + zero;
+  }
+  __device__ float result() const { return __uint_as_float(zero); }
+};
+
+// Each thread writes zeros to places of its own.
+struct L2Write {
+  static constexpr const char *kName = "L2 write";
+  static constexpr double kWork = 16.0 * kChains; // bytes per thread and round
+  unsigned place = first_place();
+
+  __device__ void round(std::uint32_t) {
+#pragma unroll
+    for (int chain = 0; chain < kChains; ++chain)
+      asm volatile("st.global.cg.v4.u32 [%0], {%1, %1, %1, %1};" ::"l"(
+                       &l2_places[(place + chain * kThreads) % kPlaces]),
+                   "r"(0)
+                   : "memory");
+  }
+  __device__ float result() const { return 0; }
+};
+
 struct Fma {
   static constexpr const char *kName = "fma";
   static constexpr double kWork = 2.0 * kChains;
@@ -174,6 +283,36 @@ template <typename Unit> void measure(int rounds, int launches, int blocks, floa
   check(cudaEventDestroy(end));
 }
 
+__global__ void empty() {}
+
+// The time of a launch among many, of a kernel that does nothing; the clock is that of a short loop before.
+void measure_launches(int launches, float *result, Ticks *ticks) {
+  constexpr int kTogether = 200;
+  cudaEvent_t start, end;
+  check(cudaEventCreate(&start));
+  check(cudaEventCreate(&end));
+  std::vector<float> times;
+  for (int i = 0; i < launches; ++i) {
+    measured<Fma><<<1, kThreads>>>(1 << 12, result, ticks); // the host gets ahead
+    check(cudaEventRecord(start));
+    for (int launch = 0; launch < kTogether; ++launch)
+      empty<<<1, 32>>>();
+    check(cudaGetLastError());
+    check(cudaEventRecord(end));
+    check(cudaEventSynchronize(end));
+    float ms;
+    check(cudaEventElapsedTime(&ms, start, end));
+    times.push_back(ms / kTogether);
+  }
+  std::sort(times.begin(), times.end());
+  Ticks t;
+  check(cudaMemcpy(&t, ticks, sizeof t, cudaMemcpyDeviceToHost));
+  std::printf("launch,1,%.6g,%.5g\n", times[times.size() / 2],
+              static_cast<double>(t.clocks) / static_cast<double>(t.nanoseconds));
+  check(cudaEventDestroy(start));
+  check(cudaEventDestroy(end));
+}
+
 int main(int argc, char **argv) {
   if (argc != 3 || std::atoi(argv[1]) < 1 || std::atoi(argv[2]) < 1) {
     std::fprintf(stderr, "usage: ceilings ROUNDS LAUNCHES\n");
@@ -190,6 +329,12 @@ int main(int argc, char **argv) {
   measure<Ldmatrix>(rounds, launches, sms, result, ticks);
   measure<Exp2>(rounds, launches, sms, result, ticks);
   measure<Fma>(rounds, launches, sms, result, ticks);
+  measure<MmaHalf>(rounds, launches, sms, result, ticks);
+  measure<Shuffle>(rounds, launches, sms, result, ticks);
+  measure<Maximum>(rounds, launches, sms, result, ticks);
+  measure<L2Read>(rounds, launches, sms, result, ticks);
+  measure<L2Write>(rounds, launches, sms, result, ticks);
+  measure_launches(launches, result, ticks);
   check(cudaFree(result));
   check(cudaFree(ticks));
   return 0;

@@ -21,7 +21,18 @@ from tools.bench.provenance import measured_on
 
 SOURCE = Path(__file__).with_suffix(".cu")
 #: What is counted for each hardware unit.
-COUNTED = {"mma.sync": "operations", "ldmatrix": "bytes", "ex2.approx": "results", "fma": "operations"}
+COUNTED = {
+    "mma.sync": "operations",
+    "ldmatrix": "bytes",
+    "ex2.approx": "results",
+    "fma": "operations",
+    "mma.sync f16": "operations",
+    "shfl": "lanes",
+    "max": "results",
+    "L2 read": "bytes",
+    "L2 write": "bytes",
+    "launch": "launches",
+}
 ROUNDS, LAUNCHES = 1 << 16, 9
 
 

@@ -5,7 +5,7 @@
     python -m tools.measure.count_work v3_swizzle       # only these rows; the others stay
 
 The rungs and problems are those of results/h200/bounds.csv. A row has the launch's grid on 132
-multiprocessors, its equal work items with the amounts that each has, and the amount of all per kind
+multiprocessors, its equal work items by kind, and the amount of all per kind
 (ladder/counts/time/units.py). A large problem's amounts are those of its parts, of 768 queries of one head
 (ladder/counts/time/scaling.py).
 """
@@ -24,7 +24,7 @@ from ladder.errors import LadderError
 from ladder.operations import Problem
 from ladder.stages import discover, results_root
 
-_FIRST = ["stage", "problem", "grid", "items", "of_item"]
+_FIRST = ["stage", "problem", "grid", "items"]
 
 
 def wanted(rows: Iterable[Measured]) -> list[tuple[str, Problem]]:
@@ -38,8 +38,8 @@ def work_row(stage: str, problem: Problem) -> dict[str, Any]:
     if len(counted.launches) != 1:
         raise LadderError(f"{stage} launches {len(counted.launches)} kernels; the table has one")
     (work,) = counted.launches
-    of_item = "; ".join(f"{kind}: {amount:.10g}" for kind, amount in sorted(work.of_item.items()))
-    facts = {"grid": "x".join(map(str, work.grid)), "items": work.items, "of_item": of_item}
+    items = "; ".join(f"{kind}: {n} x {amount:.15g}" for kind, (n, amount) in sorted(work.items.items()))
+    facts = {"grid": "x".join(map(str, work.grid)), "items": items}
     return {"stage": stage, "problem": problem.text, **facts, **work.amounts}
 
 
@@ -60,7 +60,7 @@ def main() -> int:
         old = pd.read_csv(path)
         new = pd.concat([old[~old["stage"].isin(options.stages)], new])
     kinds = sorted(set(new.columns) - set(_FIRST))
-    new[[*_FIRST, *kinds]].sort_values(["stage", "problem"]).to_csv(path, index=False, float_format="%.10g")
+    new[[*_FIRST, *kinds]].sort_values(["stage", "problem"]).to_csv(path, index=False, float_format="%.15g")
     return 0
 
 

@@ -83,7 +83,7 @@ class Bound:
         found: dict[Place, float] = {}
         for launch in self.launches:
             for place, amounts in launch.work.places.items():
-                times = unit_times(self.gpu, self.clock_mhz, replace(launch.work, amounts=amounts, items=0))
+                times = unit_times(self.gpu, self.clock_mhz, replace(launch.work, amounts=amounts, items={}))
                 ms = sum(one.ms for one in times if one.unit == self.bounding)
                 found[place] = found.get(place, 0) + ms
         total = sum(found.values())
@@ -134,7 +134,8 @@ def _most_per_multiprocessor(gpu: Gpu, work: LaunchWork, kind: str) -> float:
     blocks, or the next whole number of items.
     """
     mean = work.amounts.get(kind, 0) / min(work.blocks, gpu.multiprocessors)
-    return max(mean, math.ceil(work.items / gpu.multiprocessors) * work.of_item.get(kind, 0))
+    count, amount = work.items.get(kind, (0, 0.0))
+    return max(mean, math.ceil(count / gpu.multiprocessors) * amount)
 
 
 def _dram(gpu: Gpu, read_bytes: float, written_bytes: float) -> UnitTime | None:

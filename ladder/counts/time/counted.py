@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from ladder.run.emulator import Launch, ProgramLaunches
 
 
+#: The modules that the kept work depends on.
+_COUNTING = ("counted.py", "least.py", "scaling.py", "work.py")
+
+
 @dataclass(frozen=True)
 class Counted:
     """The launches' work for ``problem``, and the problems that were emulated, each so many times."""
@@ -64,42 +68,42 @@ def count_stage(
 
 @dataclass(frozen=True)
 class _Part:
-    """What was counted for a part of the problem that occurs so many ``times``: by launch, all its work, that
-    of its first work item, and the number of its items.
+    """What was counted for one launch of a part of the problem that occurs so many ``times``: all its work,
+    that of its first and of its last work item, and the number of its items.
     """
 
     times: float
-    works: Sequence[LaunchWork]
-    first: Sequence[LaunchWork]
-    items: Sequence[int]
+    work: LaunchWork
+    first: LaunchWork
+    last: LaunchWork
+    items: int
 
-    def of_launch(self, number: int) -> _Part:
-        """The part of one launch."""
-        return _Part(self.times, self.works[number:][:1], self.first[number:][:1], self.items[number:][:1])
+    def of_ends(self, kind: str) -> tuple[float, float]:
+        """The amounts of the first and the last item, the larger one first."""
+        first, last = self.first.amounts.get(kind, 0), self.last.amounts.get(kind, 0)
+        return max(first, last), min(first, last)
+
+    def equal_items(self, kind: str, amount: float) -> int:
+        """How many items have this amount, in all times: all, or all but the smaller one of the two ends, if
+        that is what the sum over all items says.
+        """
+        total, (_, smaller) = self.work.amounts.get(kind, 0), self.of_ends(kind)
+        if total == self.items * amount:
+            return int(self.times) * self.items
+        return int(self.times) * (self.items - 1) if total == (self.items - 1) * amount + smaller else 0
 
 
 def _total(parts: Sequence[_Part]) -> dict[str, Any]:
-    """The amounts of a launch, by place too, and its items that are known to have equal amounts: all of the
-    first part, and of the others all if they have as much, or else the first.
-    """
-    works = [(part.works[0], part.times) for part in parts]
-    (whole, _), of_first, count = works[0], parts[0].first[0].amounts, parts[0].items[0]
-    of_item = {kind: one for kind, one in of_first.items() if one * count == whole.amounts[kind]}
-    items = 0
-    for part in parts:
-        amounts, first = part.works[0].amounts, part.first[0].amounts
-        if all(amounts.get(kind) == one * part.items[0] for kind, one in of_item.items()):
-            items += int(part.times) * part.items[0]
-        elif all(first.get(kind) == one for kind, one in of_item.items()):
-            items += int(part.times)
+    """The amounts of a launch, by place too, and its items of equal amounts."""
+    of_item = {kind: parts[0].of_ends(kind)[0] for kind in parts[0].work.amounts}
+    items = {kind: sum(part.equal_items(kind, amount) for part in parts) for kind, amount in of_item.items()}
     return {
-        "amounts": added((work.amounts, times) for work, times in works),
+        "amounts": added((part.work.amounts, part.times) for part in parts),
         "places": {
-            place: added((work.places.get(place, {}), times) for work, times in works)
-            for place in dict.fromkeys(place for work, _ in works for place in work.places)
+            place: added((part.work.places.get(place, {}), part.times) for part in parts)
+            for place in dict.fromkeys(place for part in parts for place in part.work.places)
         },
-        "items": items,
-        "of_item": of_item,
+        "items": {kind: (count, of_item[kind]) for kind, count in items.items() if count},
     }
 
 
@@ -111,20 +115,21 @@ class _Counting:
     multiprocessors: int
 
     def count(self, problem: AnyProblem, parts: Parts) -> list[LaunchWork]:
-        counted = [self._part(part, times) for part, times in parts]
+        counted = [self._parts(part, times) for part, times in parts]
         if isinstance(problem, Problem) and not self._make_up(counted, problem):
             if len(parts) > 1:
                 return self.count(problem, by_pairs(problem))
-            if 1 in counted[0].items:
+            if any(launch.items == 1 for launch in counted[0]):
                 raise too_large(problem)  # one block has all queries
-        return [
-            replace(shape, **_total([part.of_launch(number) for part in counted]))
-            for number, shape in enumerate(self._shapes(problem))
-        ]
+        launches = zip(self._shapes(problem), *counted, strict=True)
+        return [replace(shape, **_total(of_launch)) for shape, *of_launch in launches]
 
-    def _part(self, problem: AnyProblem, times: float) -> _Part:
+    def _parts(self, problem: AnyProblem, times: float) -> list[_Part]:
+        """By launch."""
+        works, items = self._works(problem), self._items(problem)
         first = self._works(problem, first_blocks=1, multiprocessors=0)
-        return _Part(times, self._works(problem), first, self._items(problem))
+        last = self._works(problem, last_blocks=1, multiprocessors=0)
+        return [_Part(times, *of_launch) for of_launch in zip(works, first, last, items, strict=True)]
 
     def _works(self, problem: AnyProblem, **treatment: int) -> list[LaunchWork]:
         return [work_of_launch(launch) for launch in self._launches(problem, **treatment)]
@@ -141,10 +146,10 @@ class _Counting:
         launches = self._launches(problem, first_blocks=1, multiprocessors=0, skip_kernels=True)
         return [math.prod(launch.grid) for launch in launches]
 
-    def _make_up(self, parts: Sequence[_Part], problem: AnyProblem) -> bool:
+    def _make_up(self, parts: Sequence[Sequence[_Part]], problem: AnyProblem) -> bool:
         """Whether the parts' work items are as many as those of the whole problem, for each launch."""
-        of_parts = zip(*([part.times * count for count in part.items] for part in parts), strict=True)
-        return [sum(counts) for counts in of_parts] == self._items(problem)
+        sums = [sum(part.times * part.items for part in of_launch) for of_launch in zip(*parts, strict=True)]
+        return sums == self._items(problem)
 
     def _launches(self, problem: AnyProblem, **treatment: int | bool) -> Sequence[Launch]:
         from ladder.run.backends import Treatment
@@ -161,7 +166,7 @@ def work_of_launch(launch: Launch) -> LaunchWork:
     frame = launch.instructions()
     frame = frame[frame["executed"] > 0].astype(object)
     rows = frame.where(frame.notna(), None).to_dict("records")
-    return launch_work(launch.kernel, launch.grid, launch.block, rows)  # type: ignore[arg-type]
+    return launch_work(launch.kernel, launch.grid, launch.block, rows)
 
 
 def count_program(launches: Sequence[ProgramLaunches]) -> tuple[LaunchWork, ...]:
@@ -175,8 +180,14 @@ def count_program(launches: Sequence[ProgramLaunches]) -> tuple[LaunchWork, ...]
 def _file(extension: Path, problem: AnyProblem, gpu: Gpu) -> Path:
     from ladder.run.evaluation import verdict_key
 
-    sources = [path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))]
-    key = [verdict_key(extension), problem.operation, repr(problem), str(gpu.multiprocessors), *sources]
+    sources = [(Path(__file__).parent / name).read_bytes() for name in _COUNTING]
+    key: list[str | bytes] = [
+        verdict_key(extension),
+        problem.operation,
+        repr(problem),
+        str(gpu.multiprocessors),
+        *sources,
+    ]
     return cache.root() / "work" / f"{cache.digest(key)}.json"
 
 
@@ -187,7 +198,7 @@ def _as_data(work: LaunchWork) -> dict[str, Any]:
 
 def _kept(file: Path) -> tuple[LaunchWork, ...] | None:
     data = cache.read_json(file)
-    return None if data is None else tuple(work_of_data(one) for one in data)
+    return tuple(work_of_data(one) for one in data) if isinstance(data, list) else None
 
 
 def work_of_data(data: Mapping[str, Any]) -> LaunchWork:
@@ -198,5 +209,6 @@ def work_of_data(data: Mapping[str, Any]) -> LaunchWork:
             "grid": tuple(data["grid"]),
             "block": tuple(data["block"]),
             "places": {(file, line): amounts for file, line, amounts in data["places"]},
+            "items": {kind: (count, amount) for kind, (count, amount) in data["items"].items()},
         }
     )

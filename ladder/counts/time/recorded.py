@@ -104,14 +104,16 @@ def counted_work(results: Path) -> dict[tuple[str, str], LaunchWork]:
 
     found = {}
     for _, row in pd.read_csv(results / "work.csv").iterrows():
-        facts = row.dropna().to_dict()
+        facts = {str(name): value for name, value in row.dropna().items()}
         stage, problem = facts.pop("stage"), facts.pop("problem")
         x, y, z = (int(size) for size in facts.pop("grid").split("x"))
-        items, pairs = int(facts.pop("items")), facts.pop("of_item", "").split("; ")
-        of_item = {
-            kind: float(amount) for kind, _, amount in (pair.partition(": ") for pair in pairs) if kind
-        }
-        found[stage, problem] = LaunchWork(stage, (x, y, z), (1, 1, 1), facts, {}, 1, items, of_item)
+        items: dict[str, tuple[int, float]] = {}
+        for text in facts.pop("items", "").split("; "):
+            kind, _, equal = text.partition(": ")
+            count, _, amount = equal.partition(" x ")
+            if kind:
+                items[kind] = int(count), float(amount)
+        found[stage, problem] = LaunchWork(stage, (x, y, z), (1, 1, 1), facts, {}, 1, items)
     return found
 
 
@@ -152,11 +154,16 @@ def _of_row(row: Mapping[str, Any], file: str, today: str | None) -> Iterator[Me
 
 def _problem(row: Mapping[str, Any]) -> Problem | None:
     """The problem of a row of plain attention."""
-    sizes = [row.get(name) for name in ("B", "H", "N", "M", "d", "Hkv")]
+    names = ("B", "H", "N", "M", "d", "Hkv")
     options = any(row.get(name) not in (None, False) for name in ("window", "softcap", "sinks", "lengths"))
-    if None in sizes or options or row.get("pass", "forward") != "forward" or row.get("dtype") not in DTYPES:
+    if (
+        not row.keys() >= {*names}
+        or options
+        or row.get("pass", "forward") != "forward"
+        or row.get("dtype") not in DTYPES
+    ):
         return None
-    batch, heads, queries, keys, head_dim, kv_heads = (int(size) for size in sizes)
+    batch, heads, queries, keys, head_dim, kv_heads = (int(row[name]) for name in names)
     kv = None if kv_heads == heads else kv_heads
     return Problem(batch, heads, queries, keys, head_dim, kv, row["dtype"], str(row["causal"]) == "True")
 

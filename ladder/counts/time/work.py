@@ -34,8 +34,8 @@ _SURE = re.compile(r"(ldmatrix|stmatrix|shfl|wgmma\.|redux|bar\.|barrier\.)")
 class LaunchWork:
     """The amounts of one launch by kind of work, and by kernel line.
 
-    ``items`` work items, each done by one block, have the same amounts ``of_item``, of the kinds that it has.
-    Without persistent blocks each block does one item.
+    ``items`` has, by kind, how many work items have the same amount, and this amount. One block does a whole
+    item; only persistent blocks do more than one.
     """
 
     kernel: str
@@ -44,8 +44,7 @@ class LaunchWork:
     amounts: Mapping[str, float]
     places: Mapping[Place, Mapping[str, float]] = field(default_factory=dict)
     launches: int = 1
-    items: int = 0
-    of_item: Mapping[str, float] = field(default_factory=dict)
+    items: Mapping[str, tuple[int, float]] = field(default_factory=dict)
 
     @property
     def blocks(self) -> int:

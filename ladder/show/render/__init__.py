@@ -33,6 +33,11 @@ if TYPE_CHECKING:
         stages_table,
         uncounted_line,
     )
-    from ladder.show.render.time_tables import bound_rows, bound_table, bounding_lines_table, time_text
+    from ladder.show.render.time_tables import (
+        bound_rows,
+        bound_table,
+        bounding_lines_table,
+        bounds_table_of_rungs,
+    )
 
 __getattr__ = door(__name__)

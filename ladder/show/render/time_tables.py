@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
+from ladder.errors import LadderError
 from ladder.show.render.tables import plain_table
 
 if TYPE_CHECKING:
-    from ladder.counts.time import Bound, UnitTime
+    from ladder.counts.time import Bound, Gpu, UnitTime
 
 _BAR = 20
 
@@ -34,6 +36,20 @@ def bound_table(bound: Bound, title: str) -> Table:
         style = "bold" if one.unit == bound.bounding else ""
         cells = (one.unit.name, f"{one.amount:.4g} {one.unit.counted}", rates_text(bound, one))
         table.add_row(*(Text(cell, style) for cell in (*cells, time_text(one.ms), bar)))
+    return table
+
+
+def bounds_table_of_rungs(bounds: Mapping[str, Bound | LadderError], gpu: Gpu) -> Table:
+    """One row per rung: its least time and the unit that bounds, or why it has none."""
+    table = plain_table(f"The least time on {gpu.name} at {gpu.clock_mhz:,.0f} MHz")
+    table.add_column("rung", no_wrap=True)
+    table.add_column("at least", justify="right", no_wrap=True)
+    table.add_column("bounded by")
+    for name, bound in bounds.items():
+        if isinstance(bound, LadderError):
+            table.add_row(name, "", Text(bound.message, "dim"))
+        else:
+            table.add_row(name, time_text(bound.ms), bound.bounding.name)
     return table
 
 

@@ -68,7 +68,7 @@ def test_a_lower_clock_and_few_blocks_take_longer(tmp_path: Path) -> None:
 
 def test_the_next_whole_number_of_equal_items(tmp_path: Path) -> None:
     gpu = small(tmp_path)
-    three = LaunchWork("k", (3, 1, 1), (32, 1, 1), {"shared": 3000}, items=3, of_item={"shared": 1000})
+    three = LaunchWork("k", (3, 1, 1), (32, 1, 1), {"shared": 3000}, items={"shared": (3, 1000)})
     assert bound_of(gpu, [three]).ms == 0.002
     assert bound_of(gpu, [work(3, shared=3000)]).ms == 0.0015
 

@@ -33,7 +33,7 @@ def test_no_measured_time_is_below_the_problems_bound(rows: list[Measured]) -> N
 def test_no_measured_time_is_below_the_rungs_bound() -> None:
     bounded = list(bounded_rungs(RESULTS))
     assert [row for row, bound in bounded if bound.ms > row.ms] == []
-    assert len(bounded) > 300
+    assert len(bounded) > 220
 
 
 def test_the_bound_is_not_trivial() -> None:
@@ -76,6 +76,6 @@ def test_kept_work_is_what_the_emulator_counts() -> None:
     counted = count_stage(discover()["v3_swizzle"], problem, load_gpu("h200"))
     (work,) = counted.launches
     kept = counted_work(RESULTS)["v3_swizzle", problem.text]
-    assert (work.grid, work.items) == (kept.grid, kept.items) == ((16, 16, 4), 1024)
-    assert work.amounts == pytest.approx(kept.amounts, rel=1e-9)
-    assert work.of_item == pytest.approx(kept.of_item, rel=1e-9)
+    assert work.grid == kept.grid == (16, 16, 4)
+    assert work.amounts == kept.amounts
+    assert work.items == kept.items and work.items["shared"][0] == 1024

@@ -38,6 +38,13 @@ def test_each_ceiling_does_the_work_that_its_rate_is_made_of(capfd: pytest.Captu
     assert mma.grid is not None
     threads_rounds_chains = mma.grid[0] * 512 * 2 * 8
     assert work["ex2.approx"] == threads_rounds_chains and work["fma"] == 2 * threads_rounds_chains
+    assert work["shfl"] == work["max"] == threads_rounds_chains
+    assert work["mma.sync f16"] == work["mma.sync"]
+    read, written = result.launches[7:9]
+    assert read.counters["global_sectors_ld"] * 32 == work["L2 read"]
+    of_clocks = read.counters["global_sectors_st"]
+    assert (written.counters["global_sectors_st"] - of_clocks) * 32 == work["L2 write"]
+    assert result.launches[-1].launches == 200 and work["launch"] == 1
 
 
 def split(line: str) -> list[str]:
