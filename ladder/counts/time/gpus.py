@@ -70,7 +70,11 @@ class Gpu:
         Raises :class:`UnsupportedProblem` if the stage cannot run on this GPU.
         """
         number = arch_number(self.arch)
-        known = {arch_number(arch): arch for arch in ARCHITECTURES if arch_number(arch) <= number}
+        known = {
+            arch_number(arch): arch
+            for arch in ARCHITECTURES
+            if arch_number(arch) == number or (arch_number(arch) < number and not arch.endswith("a"))
+        }
         if stage is None:
             return known[max(known)]
         return stage.arch(f"sm_{number if stage.only_arch else max(known)}")
