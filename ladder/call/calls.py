@@ -12,8 +12,9 @@ from ladder.call import gradients, native, operators
 from ladder.call.arguments import Choices
 from ladder.call.forward import inputs_of, prepared
 from ladder.call.runs import AUTO, Run, option_words
+from ladder.call.shapes import is_usual, of_other_shapes
 from ladder.call.transforms import autocast, must_be_deterministic, needs_operator
-from ladder.errors import UnsupportedProblem
+from ladder.errors import InvalidProblem, UnsupportedProblem
 
 
 def attention(
@@ -58,6 +59,9 @@ def attention(
     is usually the fastest, but not always: docs/python.md says where not. A rung is chosen and built once per
     process; a new process notices changed sources.
 
+    As in torch, tensors may have any number of dimensions, of which those before the last two are broadcast,
+    and may be empty; queries without a key have o = 0 and lse = -inf.
+
     Tensors may have strides. Rungs with TMA take them as they lie if rows are contiguous and begin at
     multiples of 16 bytes from each other, and heads at multiples of a row or of 64 elements: slices of a
     fused projection, or ``x.transpose(1, 2)``. Other tensors, and those of other rungs, are copied first. o,
@@ -70,6 +74,11 @@ def attention(
 
     Raises :class:`InvalidProblem` for mismatched tensors, and :class:`UnsupportedProblem` if the stage does
     not take the problem, or if a tensor requires a gradient that no stage computes.
+
+    >>> query, key, value = (torch.randn(1, 2, 100, 64, dtype=torch.float16) for _ in range(3))
+    >>> o, lse = ladder.attention(query, key, value, is_causal=True)
+    >>> o.shape, lse.shape
+    (torch.Size([1, 2, 100, 64]), torch.Size([1, 2, 100]))
     """
     if attn_mask is not None or dropout_p != 0.0:
         _refuse(attn_mask, dropout_p)
@@ -80,11 +89,34 @@ def attention(
     )
     if isinstance(sinks, Tensor) and sinks.dtype in (torch.float16, torch.bfloat16):
         sinks = sinks.float()
-    is_compiling = torch.compiler.is_compiling()
-    if is_compiling or torch._C._is_any_autocast_enabled():
+    if torch.compiler.is_compiling() or torch._C._is_any_autocast_enabled():
         query, key, value = autocast(query, key, value)
+    try:
+        return _attend(query, key, value, sinks, choices)
+    except InvalidProblem:
+        if is_usual(query, key, value, enable_gqa):
+            raise
+        return _attend_other_shapes(query, key, value, sinks, choices)
+
+
+def _attend_other_shapes(
+    query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, choices: Choices
+) -> tuple[Tensor, Tensor]:
+    def attend(q: Tensor, k: Tensor, v: Tensor, enable_gqa: bool) -> tuple[Tensor, Tensor]:
+        return _attend(q, k, v, sinks, choices._replace(enable_gqa=enable_gqa))
+
+    return of_other_shapes(attend, query, key, value, choices.enable_gqa)
+
+
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, choices: Choices
+) -> tuple[Tensor, Tensor]:
+    """:func:`attention` of tensors of the usual shapes."""
+    is_compiling = torch.compiler.is_compiling()
     # While torch.compile traces, only call the operator; it checks its arguments when it runs.
     if is_compiling or needs_operator(query, key, value, sinks):
+        if not is_usual(query, key, value, choices.enable_gqa):
+            return _attend_other_shapes(query, key, value, sinks, choices)
         return _operator(query, key, value, sinks, _deterministic(choices))
     if not (torch.is_grad_enabled() and _requires_grad(query, key, value, sinks)):
         o, lse = prepared(query, key, value, sinks, choices)(*inputs_of(query, key, value, sinks))

@@ -88,6 +88,13 @@ def decode_attention(
 
     Raises :class:`InvalidProblem` for mismatched tensors, lengths that the cache does not hold, pages that it
     does not have and factors that are not finite; :class:`UnsupportedProblem` for what no rung computes.
+
+    >>> query = torch.randn(2, 4, 1, 64, dtype=torch.float16)
+    >>> k_cache, v_cache = (torch.randn(2, 2, 80, 64, dtype=torch.float16) for _ in range(2))
+    >>> lengths = torch.tensor([80, 7], dtype=torch.int32)  # keys that each sequence has so far
+    >>> o, lse = ladder.decode_attention(query, k_cache, v_cache, lengths)
+    >>> o.shape, lse.shape
+    (torch.Size([2, 4, 1, 64]), torch.Size([2, 4, 1]))
     """
     if torch.is_grad_enabled() and any(
         getattr(tensor, "requires_grad", False)

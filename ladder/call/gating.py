@@ -42,6 +42,10 @@ def norm_gate(x: Tensor, gate: Tensor, weight: Tensor, bias: Tensor, *, arch: st
 
     Raises :class:`InvalidProblem` for tensors that do not go together, and :class:`UnsupportedProblem` for
     other dtypes of x or numbers of columns.
+
+    >>> x, gate = (torch.randn(5, 64, dtype=torch.float16) for _ in range(2))
+    >>> ladder.norm_gate(x, gate, torch.ones(64), torch.zeros(64)).shape
+    torch.Size([5, 64])
     """
     is_compiling = torch.compiler.is_compiling()
     if is_compiling or torch._C._is_any_autocast_enabled():

@@ -82,6 +82,11 @@ def hstu_attention(
 
     Raises :class:`InvalidProblem` for mismatched tensors, and :class:`UnsupportedProblem` if the stage does
     not take the problem, or if a tensor requires a gradient that no stage computes.
+
+    >>> query, key, value = (torch.randn(150, 2, 64, dtype=torch.float16) for _ in range(3))
+    >>> offsets = torch.tensor([0, 100, 150], dtype=torch.int32)
+    >>> ladder.hstu_attention(query, key, value, offsets).shape
+    torch.Size([150, 2, 64])
     """
     if pages is not None and not isinstance(pages, HstuPages):
         raise InvalidProblem(f"pages are a {type(pages).__name__}; they must be ladder.HstuPages")

@@ -46,6 +46,13 @@ def register_attention(
     :class:`UnsupportedProblem` when it is called: dropout, masks of another form, a mask in a compiled graph.
     A model that computes attention without transformers' interface raises it when it is made, as with "sdpa".
     Raises :class:`LadderError` without transformers.
+
+    >>> from transformers import LlamaConfig, LlamaForCausalLM
+    >>> ladder.register_attention()
+    >>> config = LlamaConfig(hidden_size=64, num_attention_heads=2, num_hidden_layers=1, intermediate_size=64)
+    >>> model = LlamaForCausalLM._from_config(config, attn_implementation="ladder")
+    >>> model(torch.ones(1, 9, dtype=torch.long)).logits.shape
+    torch.Size([1, 9, 32000])
     """
     if importlib.util.find_spec("transformers") is None:
         raise LadderError("transformers is not installed", "pip install 'flash-ladder[transformers]'")

@@ -30,6 +30,10 @@ class HSTULayer(nn.Module):
     ``heads``. ``attention`` is :func:`ladder.hstu_attention` or a function with the same signature.
 
     Raises :class:`InvalidProblem` for sizes that do not fit.
+
+    >>> layer = ladder.HSTULayer(64, heads=2, head_dim=32)
+    >>> layer(torch.randn(150, 64), torch.tensor([0, 100, 150], dtype=torch.int32)).shape
+    torch.Size([150, 64])
     """
 
     def __init__(

@@ -67,6 +67,11 @@ def varlen_attention(
 
     Raises :class:`InvalidProblem` for mismatched tensors, and for offsets that decrease or do not end with
     the tokens; :class:`UnsupportedProblem` for what no rung computes.
+
+    >>> query, key, value = (torch.randn(150, 2, 64, dtype=torch.float16) for _ in range(3))
+    >>> offsets = torch.tensor([0, 100, 150], dtype=torch.int32)  # of sequences of 100 and 50 tokens
+    >>> ladder.varlen_attention(query, key, value, offsets, offsets, 100, 100, window_size=(-1, 0)).shape
+    torch.Size([150, 2, 64])
     """
     for name, unused in (("seqused_k", seqused_k), ("block_table", block_table), ("num_splits", num_splits)):
         if unused is not None:

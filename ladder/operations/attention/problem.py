@@ -49,6 +49,9 @@ class Problem(AnyProblem):
     d is the head dim of q and k. That of v and o is ``value_dim``: d, or 128 for d = 192, as in MLA.
 
     Raises :class:`InvalidProblem`.
+
+    >>> ladder.Problem(1, 2, 128, 128, 64, is_causal=True).flops
+    4194304.0
     """
 
     operation: ClassVar[str] = "attention"

@@ -34,6 +34,12 @@ def hstu_mask(
     and f[1, i] <= j < f[2, i], f[3, i] <= j < f[4, i], ..
 
     Raises :class:`InvalidProblem` for a meaningless combination.
+
+    >>> ladder.hstu_mask(4, 4, targets=2).int()
+    tensor([[1, 0, 0, 0],
+            [1, 1, 0, 0],
+            [1, 1, 1, 0],
+            [1, 1, 0, 1]], dtype=torch.int32)
     """
     import torch
 

@@ -24,6 +24,11 @@ class HstuPages(NamedTuple):
 
     Sequence b has the pages ``page_ids[page_offsets[b]]`` to ``page_ids[page_offsets[b + 1] - 1]`` of the
     cache, the last of which holds ``last_page_lens[b]`` tokens. Everything but the cache is int32.
+
+    >>> cache = torch.zeros(3, 2, 16, 2, 64, dtype=torch.float16)
+    >>> offsets, ids, lengths = (torch.tensor(x, dtype=torch.int32) for x in ([0, 2, 3], [2, 0, 1], [4, 16]))
+    >>> ladder.HstuPages(cache, offsets, ids, lengths).page_ids.tolist()
+    [2, 0, 1]
     """
 
     kv_cache: Tensor  #: (pages, 2, page_size, H, d): keys, then values

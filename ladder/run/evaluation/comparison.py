@@ -122,6 +122,10 @@ def evaluate(
 
     Raises :class:`InvalidProblem` if the problem does not fit into memory, :class:`UnsupportedProblem`,
     :class:`BuildError`, :class:`ExecutionError`.
+
+    >>> found = ladder.evaluate("v3_swizzle", ladder.Problem(1, 1, 64, 64, 64))
+    >>> found.passed, found.row["conflicts"]
+    (True, 0)
     """
     chosen = get_backend(backend)
     job = _job(discover()[stage] if isinstance(stage, str) else stage, problem, chosen, arch, options or {})
@@ -173,6 +177,10 @@ def compare(
     computes them again.
 
     Raises :class:`LadderError` if no stage takes the problem.
+
+    >>> table = ladder.compare(ladder.Problem(1, 1, 64, 64, 64), ["v2_warp_mma", "v3_swizzle"])
+    >>> table.passed.tolist(), (table.conflicts > 0).tolist()
+    ([True, True], [True, False])
     """
     result = run_comparison(problem, stages, backend=backend, arch=arch, options=options, fresh=fresh)
     return to_frame(result.rows, result.operation)

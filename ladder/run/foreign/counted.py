@@ -21,6 +21,16 @@ def counting(arch: str = DEFAULT_ARCH, *, check: bool = False) -> Iterator[Count
     :class:`ladder.run.emulator.FaultError`.
 
     Raises :class:`ToolchainError` if neither Triton nor Numba is installed.
+
+    >>> import numba.cuda
+    >>> @numba.cuda.jit
+    ... def double(x):
+    ...     x[numba.cuda.threadIdx.x] *= 2
+    >>> x = torch.ones(32)
+    >>> with ladder.counting() as counted:
+    ...     double[1, 32](x.numpy())
+    >>> x.sum().item()
+    64.0
     """
     require_arch(arch)
     counted = Counted(arch, check)
