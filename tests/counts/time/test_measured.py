@@ -47,12 +47,15 @@ def test_the_bound_is_not_trivial() -> None:
 
 
 def test_the_clock_of_a_launch_is_that_of_its_counters() -> None:
-    """An H200's lowest clock in these launches is that of v11b at d = 128, which power limits."""
-    clocks = {(row.contender, row.problem and row.problem.head_dim): row.clock_mhz
-              for row in measured_rows(RESULTS, CLOCKED)}  # fmt: skip
+    """Power limits it where the tensor cores are busiest; it is never above the GPU's highest."""
+    clocks = {
+        (row.contender, row.problem and row.problem.head_dim): row.clock_mhz
+        for row in measured_rows(RESULTS, CLOCKED)
+    }
     assert clocks["v1_minimal", 64] is None
-    assert min((clock, name) for name, clock in clocks.items() if clock)[1] == ("v11b_store", 128)
-    assert all(1590 < clock < 1805 for clock in clocks.values() if clock)
+    known = {name: clock for name, clock in clocks.items() if clock is not None}
+    assert len(known) >= 40 and max(known.values()) <= load_gpu("h200").clock_mhz
+    assert known["v12b_counter", 128] < 1700 < known["v2_warp_mma", 128]
 
 
 def test_kept_work_is_what_nsight_compute_counted() -> None:
