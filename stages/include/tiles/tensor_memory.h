@@ -24,6 +24,13 @@ template <int kCols> struct Tile {
   template <int kPart> __device__ Tile<kPart> columns(int first) const { return {address + first}; }
 };
 
+/// Operand A of 16-bit elements in tensor memory, two per column.
+template <Element T, int kCols> struct OperandTile {
+  using Elem = T;
+  static constexpr int rows = 128, cols = kCols;
+  uint32_t address;
+};
+
 /// Allocates kColumns columns, a power of two from 32 on, and stores the address in shared memory, where it
 /// is valid after a barrier. Called by one warp, once: the block may not allocate again, so that the next
 /// block of the multiprocessor can.
@@ -62,7 +69,7 @@ template <Inner kInner, SharedMemoryTile X> __device__ inline uint64_t descripto
   return tiles::detail::descriptor<kInner>(operand, k) | uint64_t(1) << 46;
 }
 
-template <Inner kB, int kN, SharedMemoryTile A, SharedMemoryTile B>
+template <Inner kB, int kN, typename A, SharedMemoryTile B>
 __device__ inline void mma(Tile<kN> d, const A &a, const B &b, bool add) {
   constexpr int k_length = tiles::detail::inner_length<kB, B>;
   static_assert(A::rows == 128 && A::cols == k_length && tiles::detail::outer_length<kB, B> == kN,
@@ -70,13 +77,22 @@ __device__ inline void mma(Tile<kN> d, const A &a, const B &b, bool add) {
   static_assert(std::is_same_v<typename A::Elem, typename B::Elem>, "tmem: expected a and b of one type");
   constexpr uint32_t form = instruction_descriptor<typename A::Elem, kN, kB>();
 #pragma unroll
-  for (int k = 0; k < k_length; k += 16)
-    asm volatile("{.reg .pred add;"
-                 "setp.ne.b32 add, %4, 0;"
-                 "tcgen05.mma.cta_group::1.kind::f16 [%0], %1, %2, %3, add;}" ::"r"(d.address),
-                 "l"(descriptor<Inner::cols>(a, k)), "l"(descriptor<kB>(b, k)), "r"(form),
-                 "r"(int(add || k > 0))
-                 : "memory");
+  for (int k = 0; k < k_length; k += 16) {
+    const uint64_t b_k = descriptor<kB>(b, k);
+    const int add_k = add || k > 0;
+    if constexpr (SharedMemoryTile<A>)
+      asm volatile("{.reg .pred add;"
+                   "setp.ne.b32 add, %4, 0;"
+                   "tcgen05.mma.cta_group::1.kind::f16 [%0], %1, %2, %3, add;}" ::"r"(d.address),
+                   "l"(descriptor<Inner::cols>(a, k)), "l"(b_k), "r"(form), "r"(add_k)
+                   : "memory");
+    else
+      asm volatile("{.reg .pred add;"
+                   "setp.ne.b32 add, %4, 0;"
+                   "tcgen05.mma.cta_group::1.kind::f16 [%0], [%1], %2, %3, add;}" ::"r"(d.address),
+                   "r"(a.address + k / 2), "l"(b_k), "r"(form), "r"(add_k)
+                   : "memory");
+  }
 }
 
 } // namespace detail
@@ -86,7 +102,7 @@ template <int kN, SharedMemoryTile A, SharedMemoryTile B>
 __device__ inline void mma_ABt(Tile<kN> d, const A &a, const B &b, bool add) {
   detail::mma<detail::Inner::cols>(d, a, b, add);
 }
-template <int kN, SharedMemoryTile A, SharedMemoryTile B>
+template <int kN, typename A, SharedMemoryTile B>
 __device__ inline void mma_AB(Tile<kN> d, const A &a, const B &b, bool add) {
   detail::mma<detail::Inner::rows>(d, a, b, add);
 }
@@ -125,5 +141,38 @@ template <RegisterTile D> __device__ inline void wait_loads(D &tile) {
   asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory");
   tiles::detail::fence_operand(tile);
 }
+
+/// Issues the store of the warp's 16 rows.
+template <RegisterTile S> __device__ inline void store(Tile<S::cols> dst, const S &src) {
+  static_assert(S::rows == 16 && S::row_layout && S::cols % 32 == 0,
+                "tmem: expected a tile of 16 rows per warp");
+  const auto *const values = reinterpret_cast<const float *>(src.pairs);
+#pragma unroll
+  for (int col = 0; col < S::cols; col += 32) {
+    const float *const v = values + col / 2;
+    asm volatile(
+        "tcgen05.st.sync.aligned.16x256b.x4.b32 [%0], {%1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "
+        "%12, %13, %14, %15, %16};" ::"r"(dst.address + (warp_row() << 16) + col),
+        "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "f"(v[4]), "f"(v[5]), "f"(v[6]), "f"(v[7]), "f"(v[8]),
+        "f"(v[9]), "f"(v[10]), "f"(v[11]), "f"(v[12]), "f"(v[13]), "f"(v[14]), "f"(v[15])
+        : "memory");
+  }
+}
+/// The same for an operand: a pair of elements per column.
+template <Element T, int kCols>
+__device__ inline void store(OperandTile<T, kCols> dst, const RegTile<T, 16, kCols> &src) {
+  static_assert(kCols % 32 == 0, "tmem: expected a multiple of 32 columns");
+  const auto *const words = reinterpret_cast<const uint32_t *>(src.pairs);
+#pragma unroll
+  for (int col = 0; col < kCols; col += 32) {
+    const uint32_t *const w = words + col / 4;
+    asm volatile("tcgen05.st.sync.aligned.16x128b.x4.b32 [%0], {%1, %2, %3, %4, %5, %6, %7, %8};" ::"r"(
+                     dst.address + (warp_row() << 16) + col / 2),
+                 "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "r"(w[4]), "r"(w[5]), "r"(w[6]), "r"(w[7])
+                 : "memory");
+  }
+}
+/// Waits for the warp's stores.
+__device__ inline void wait_stores() { asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory"); }
 
 } // namespace tiles::tmem
