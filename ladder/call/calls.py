@@ -55,8 +55,9 @@ def attention(
     finite numbers: exp(sink of the head) is added to each row's sum of weights, and lse contains it, as in
     gpt-oss.
 
-    ``stage`` names the rung; "auto" is the highest that takes the problem on this GPU, or as ``arch``. That
-    is usually the fastest, but not always: docs/python.md says where not. A rung is chosen and built once per
+    ``stage`` names the rung; "auto" is the highest that takes the problem on this GPU, or as ``arch``, and
+    with few work items the one that a model chooses. That is usually the fastest, but not always:
+    docs/python.md says where not. A rung is chosen and built once per
     process; a new process notices changed sources.
 
     As in torch, tensors may have any number of dimensions, of which those before the last two are broadcast,

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd import profiler
 
+from ladder.call import waves
 from ladder.common.words import listed
 from ladder.compile import build
 from ladder.errors import InvalidProblem, UnsupportedProblem
@@ -27,7 +28,8 @@ from ladder.operations import AnyProblem, Output, Tensors, address_of, in_memory
 from ladder.run.backends import LaunchFunction, Loaded, get_backend
 from ladder.stages import Ladder, Stage, discover, format_options
 
-#: Instead of a stage's name: the highest that takes the problem there and that has been timed.
+#: Instead of a stage's name: the highest that takes the problem there and that has been timed; on a GPU with
+#: few work items the one of :mod:`ladder.call.waves`.
 AUTO = "auto"
 #: Of a launch that torch's profiler does not see.
 _UNRECORDED = nullcontext()
@@ -168,17 +170,27 @@ _known: dict[tuple[Any, ...], tuple[Stage, Loaded]] = {}
 
 def _loaded(problem: AnyProblem, device: torch.device, choice: Choice) -> tuple[Stage, Loaded]:
     """The stage that is chosen for problems like this, with its build."""
-    key = (*_told_apart(problem), device, choice)
+    by_waves = _by_waves(problem, device, choice)
+    key = (*_told_apart(problem), device, choice, by_waves)
     found = _known.get(key)
     if found is None:
         with nullcontext() if device.type == "cpu" else torch.cuda.device(device):
             backend = get_backend("emulator" if device.type == "cpu" else "cuda")
             target_of = partial(backend.target, arch=choice.arch or None)
             stage = _chosen(problem, target_of, choice)
+            if by_waves is not None and stage.name == waves.LAST:
+                stage = discover()[by_waves]
             target = target_of(stage)
             extension = build(stage, target, stage.chosen_options(dict(choice.options)), only=problem)
             found = _known[key] = stage, backend.loaded(extension, target, device)
     return found
+
+
+def _by_waves(problem: AnyProblem, device: torch.device, choice: Choice) -> str | None:
+    """The rung that is fastest for a problem of this size on this GPU, in place of the last one."""
+    if choice.stage != AUTO or device.type != "cuda":
+        return None
+    return waves.fastest(problem, torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def _told_apart(problem: AnyProblem) -> tuple[Any, ...]:

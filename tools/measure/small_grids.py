@@ -5,13 +5,15 @@
 
 Writes ``small_grids.csv`` after each problem, one row per contender: the time of a call in microseconds,
 median, least and largest of the rounds, without host time. In each round the contenders replay their graphs
-in random order. The choice of a rung for a problem (``ladder/call``) is tuned and tested on this table.
+in random order. The choice of a rung for a problem (``ladder/call/waves.py``) is fitted to this table and
+tested on it: :func:`fitted` gives the costs.
 Needs a GPU of sm_90, nvcc and a Python with torch, pandas and rich; the package need not be installed.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import statistics
 import sys
@@ -22,11 +24,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 
+from ladder.call import waves
 from ladder.operations import Problem
 from ladder.operations.attention.baselines import attend
 from tools.bench.provenance import measured_on
@@ -135,6 +139,40 @@ def measured(rungs: Rungs, problem: Problem, rounds: int) -> list[dict[str, Any]
         {**kind, "contender": name, "us": statistics.median(of), "least_us": min(of), "largest_us": max(of)}
         for name, of in times.items()
     ]
+
+
+def fitted(table: pd.DataFrame) -> dict[str, dict[int, waves.Cost]]:
+    """The costs of the model of ladder/call/waves.py that fit a table best: least squares of relative errors,
+    none below 0.
+    """
+    kinds = [(rung, int(d)) for rung in waves.COSTS for d in sorted(table.d.unique())]
+    found: dict[str, dict[int, waves.Cost]] = {}
+    for rung, d in kinds:
+        rows = table[(table.contender == rung) & (table.d == d)]
+        loads = np.array([waves.load(problem_of(row), row.sm_count, rung) for row in rows.itertuples()])
+        found.setdefault(rung, {})[d] = waves.Cost(*_not_negative(loads / rows.us.to_numpy()[:, None]))
+    return found
+
+
+def problem_of(row: Any) -> Problem:
+    b, h, h_kv, n, d = (int(size) for size in (row.B, row.H, row.Hkv, row.N, row.d))
+    return Problem(b, h, n, n, d, kv_heads=h_kv, dtype="bf16", is_causal=bool(row.causal))
+
+
+def _not_negative(shares: Any) -> list[float]:
+    """The costs whose sums with these weights come nearest to 1: of each set of them that is not 0, the least
+    squares.
+    """
+    count = shares.shape[1]
+    best, error = [0.0] * count, float("inf")
+    for size in range(1, count + 1):
+        for chosen in itertools.combinations(range(count), size):
+            costs = np.zeros(count)
+            costs[[*chosen]] = np.linalg.lstsq(shares[:, chosen], np.ones(len(shares)), rcond=None)[0]
+            off = float(((shares @ costs - 1) ** 2).sum())
+            if off < error and (costs >= 0).all():
+                best, error = [round(float(cost), 3) for cost in costs], off
+    return best
 
 
 def first_output(outputs: Any) -> Tensor:
