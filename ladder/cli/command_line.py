@@ -21,6 +21,7 @@ from ladder.cli import (
     lines,
     new,
     plot,
+    port,
     profile,
     report,
     run,
@@ -35,7 +36,7 @@ from ladder.cli import (
 #: In the order of the help.
 _COMMANDS = (
     *(compare, run, build, lines, explain, check, debug, bank, time, profile, report, plot, stages, doctor),
-    *(new, exercise, classroom, lab, serve, wheelhouse, emulate, torch, verify),
+    *(new, port, exercise, classroom, lab, serve, wheelhouse, emulate, torch, verify),
 )
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         results_root,
         root,
     )
+    from ladder.stages.porting import Merge, port
     from ladder.stages.reading import read_stage
     from ladder.stages.renamed import FOLD, FOLDED, GONE, name_today, of_today
     from ladder.stages.stage import (
