@@ -212,7 +212,7 @@ access_picture(
 # Each rung is run, checked against attention in float64, and counted:
 
 # %%
-rungs = ["v1_minimal", "v2_warp_mma", "v3_swizzle", "v6c_lane_reductions"]
+rungs = ["v1_minimal", "v2_warp_mma", "v3_swizzle", "v6_late_scale"]
 lessons.counts(ladder.compare(ladder.Problem(1, 2, 256, 256, 64), rungs, backend="emulator"))
 
 # %% [markdown]

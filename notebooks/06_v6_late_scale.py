@@ -1,8 +1,8 @@
 # %% [markdown]
-# # 06 v6_late_scale and four more: fewer instructions per score
+# # 06 v6_late_scale and v6e_parts: fewer instructions per score
 #
 # The warps hardly wait for copies any more. What is left between the two products is the softmax. These rungs make it
-# cheaper per score, one idea each. They reach the speed of FlashAttention-2, with the same tensor-core instruction
+# cheaper per score. They reach the speed of FlashAttention-2, with the same tensor-core instruction
 # (`mma.sync`, the `mma` of lesson 02). You need lessons 02, 04 and 05.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
@@ -88,11 +88,11 @@ gallery.instructions()
 # %exercise v6_late_scale
 
 # %% [markdown]
-# ## v6b_lazy_rescale: most tiles do not rescale
+# ## Most tiles do not rescale
 #
 # [Lesson 01](01_v1_minimal.ipynb) has a picture of one row: after the first tiles its maximum hardly grows. And what
 # is subtracted from the scores need not be their maximum, only near it: O and $l$ have the same factor, and it
-# cancels. So v6b keeps the old $m$ as long as the new maximum exceeds it by no more than `kSlack`, a factor of 16 in
+# cancels. So v6 also keeps the old $m$ as long as the new maximum exceeds it by no more than `kSlack`, a factor of 16 in
 # the weights.
 #
 # A warp executes an instruction for all its lanes or for none. So the decision is one *vote* of the warp: if any of
@@ -100,19 +100,19 @@ gallery.instructions()
 # does.
 
 # %%
-lessons.source("v6b_lazy_rescale", "row_max(m_new, s);", "sub_row(s, s, rows.m);")
+lessons.source("v6_late_scale", "if (any_above(m_new, rows.m, kSlack)) {", "sub_row(s, s, rows.m);")
 
 # %% [markdown]
 # How often does the vote say yes? One block has 16 warps, and 960 keys are 20 tiles:
 
 # %%
-line = lessons.line_of("v6c_lane_reductions", "max_over_lanes(m_new);")
-instructions = questions.launch_of("v6c_lane_reductions", questions.MANY_TILES).instructions()
+line = lessons.line_of("v6_late_scale", "max_over_lanes(m_new);")
+instructions = questions.launch_of("v6_late_scale", questions.MANY_TILES).instructions()
 yes = instructions[instructions["kernel_line"] == line]["executed"].max()
 print(f"rescaled: {yes} of {16 * 20} tiles")
 
 # %% [markdown]
-# ## v6c_lane_reductions: half a reduction
+# ## Half a reduction
 #
 # ### Predict
 #
@@ -128,23 +128,23 @@ lessons.predict("shuffles_of_v5", shuffles)
 # rescales. And the sum $l$ is needed only at the end:
 
 # %%
-lessons.source("v6c_lane_reductions", "mma_AB(o, p_16, v_smem[now], o);", "div_row(o, o, rows.l);")
+lessons.source("v6_late_scale", "mma_AB(o, p_16, v_smem[now], o);", "div_row(o, o, rows.l);")
 
 # %% [markdown]
-# ## v6d_tall_warps: 32 rows per warp
+# ## v6e_parts: 32 rows per warp
 #
 # A fragment of K is 256 bytes. With 16 rows per warp it feeds one `mma` of 4096 operations. Shared memory delivers
 # 128 bytes per clock, so an SM reaches 2048 operations per clock at most. `mma.sync` could do 2704 on an H200
 # (`results/h200/ceilings.csv`). With 32 rows per warp each fragment serves twice. That takes twice the registers, so
-# a block has fewer warps. v6d does it at $d = 128$:
+# a block has fewer warps. v6e does it at $d = 128$:
 
 # %%
-rungs = ["v6c_lane_reductions", "v6d_tall_warps"]
+rungs = ["v6_late_scale", "v6e_parts"]
 wide = ladder.compare(ladder.Problem(1, 2, 256, 256, 128), rungs, backend="emulator")
 lessons.counts(wide).loc[["ldmatrix", "mma"]]
 
 # %% [markdown]
-# ## v6e_parts: several tiles per buffer
+# ## Several tiles per buffer
 #
 # A buffer of v5 is a tile of K and one of V, and there is a barrier for each. v6e's buffers hold as many tiles, its
 # *parts*, as fit into shared memory: one barrier for all of them.
@@ -154,7 +154,7 @@ lessons.counts(wide).loc[["ldmatrix", "mma"]]
 # TFLOP/s on an H200 (B = 4, H = 16, N = M = 4096, bf16):
 
 # %%
-rungs = ["v5_async", "v6_late_scale", "v6b_lazy_rescale", *rungs, "v6e_parts"]
+rungs = ["v5_async", *rungs]
 lessons.measured([*rungs, "torch flash", "torch cuDNN"])
 
 # %% [markdown]

@@ -29,10 +29,10 @@ from ladder.lessons import gallery
 # mean](../docs/glossary.md)):
 
 # %%
-lessons.busy(["v5_async", "v6c_lane_reductions"])
+lessons.busy(["v5_async", "v6_late_scale"])
 
 # %% [markdown]
-# In v6c shared memory is busy for 78% of the time, and the tensor cores for 43%. Each fragment of K and V passes
+# In v6 shared memory is busy for 78% of the time, and the tensor cores for 43%. Each fragment of K and V passes
 # through `ldmatrix` into the registers of each warp. `mma.sync` is a limit, too: even a loop of nothing else reaches
 # only two thirds of what the tensor cores can do (`results/h200/ceilings.csv`).
 #
@@ -117,7 +117,7 @@ lessons.predict("wgmma_a_tile", wgmma_a_tile)
 
 # %%
 problem = ladder.Problem(1, 2, 256, 256, 64)
-table = ladder.compare(problem, ["v6c_lane_reductions", "v7_wgmma"], backend="emulator")
+table = ladder.compare(problem, ["v6_late_scale", "v7_wgmma"], backend="emulator")
 lessons.counts(table)
 
 # %% [markdown]
@@ -126,7 +126,7 @@ lessons.counts(table)
 # in v6, `cp.async` loads the tiles.
 
 # %%
-gallery.costs(["v6c_lane_reductions", "v7_wgmma"], problem)
+gallery.costs(["v6_late_scale", "v7_wgmma"], problem)
 
 # %% [markdown]
 # ## Larger tiles
@@ -135,7 +135,7 @@ gallery.costs(["v6c_lane_reductions", "v7_wgmma"], problem)
 # of 128 queries and 128 keys at $d = 128$. It also has head dimension 256.
 #
 # With larger tiles of keys Q is read less often. A `wgmma` for S reads 16 columns of Q and K, which are 32 bytes per
-# row. A wavefront reads 16 bytes of 8 rows. So the 64 rows of Q take 16 wavefronts, and 32 keys take 8. At $d = 128$ v6c
+# row. A wavefront reads 16 bytes of 8 rows. So the 64 rows of Q take 16 wavefronts, and 32 keys take 8. At $d = 128$ v6
 # has 32 keys per tile and v7 128. With 32 keys, v7 would read Q four times as often.
 #
 # ## What it bought
@@ -146,14 +146,14 @@ gallery.costs(["v6c_lane_reductions", "v7_wgmma"], problem)
 lessons.measured(["v6e_parts", "v7_wgmma", "torch flash", "torch cuDNN"])
 
 # %% [markdown]
-# Without a mask v7 gains 13% over v6e at $d = 64$, and 43% at $d = 128$. With v6c's tiles it would gain 19% and 37%. So
+# Without a mask v7 gains 13% over v6e at $d = 64$, and 43% at $d = 128$. With v6's tiles it would gain 19% and 37%. So
 # the larger tiles gain 5% at $d = 128$, and lose 4 to 6% at $d = 64$. There a block has three warpgroups instead of
 # four; whether this is the cause was not measured. The next rungs keep the large tiles.
 #
 # ## What is left
 
 # %%
-lessons.busy(["v6c_lane_reductions", "v7_wgmma"])
+lessons.busy(["v6_late_scale", "v7_wgmma"])
 
 # %% [markdown]
 # In v7 at $d = 128$ the tensor cores are busy for 54% of the time, and no unit is busier.

@@ -30,7 +30,7 @@ from ladder.operations import get_operation
 # This is how busy an H200 is in v7 at $d = 128$, and what its warps wait for:
 
 # %%
-lessons.busy(["v6c_lane_reductions", "v7_wgmma"])
+lessons.busy(["v6_late_scale", "v7_wgmma"])
 
 # %% [markdown]
 # No unit is busy for more than 54% of the time. All warpgroups meet at a block barrier before each tile, so the
@@ -128,7 +128,7 @@ lessons.counts(ladder.compare(problem, ["v7_wgmma", "v8_tma"], backend="emulator
 # v7, computing addresses is a large part of the instructions per score:
 
 # %%
-gallery.instructions(("v6c_lane_reductions", "v7_wgmma", "v8_tma"))
+gallery.instructions(("v6_late_scale", "v7_wgmma", "v8_tma"))
 
 # %% [markdown]
 # ## What it bought

@@ -32,7 +32,7 @@ from ladder.operations import HstuProblem
 #
 # Here $n$ is a constant of the batch: the length of its longest sequence, unless you say otherwise. A weight depends
 # on its own logit and on no other. So there is no maximum, no row sum and no rescaling, and nothing is divided at the
-# end. Tiles of keys can be added in any order. This is the body of the loop. In place of `silu`, v6d calls a softmax
+# end. Tiles of keys can be added in any order. This is the body of the loop. In place of `silu`, v6 calls a softmax
 # of about twenty lines:
 
 # %%

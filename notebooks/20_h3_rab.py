@@ -2,7 +2,7 @@
 # # 20 h3_rab to h3g_same_bits: a bias, and gradients
 #
 # HSTU adds a bias to each logit. It encodes how long ago an action was, and how many actions lie between. Then comes
-# the backward pass, in five small rungs. At the end a recommender trains with them.
+# the backward pass, in four small rungs. At the end a recommender trains with them.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
@@ -84,13 +84,12 @@ lessons.source(
 # queries exchanged. The factors $1/n$ and $\alpha$ are applied at the very end: before a rounding to 16 bits, $1/n$
 # would push values towards fp16's smallest numbers.
 #
-# ## Four steps more
+# ## Three steps more
 #
 # | rung | idea |
 # |---|---|
 # | h3c_bias_gradient | dS *is* the gradient of the bias: stored once, zeros included, or added where heads share the bias |
-# | h3e_pairs | at $d = 128$ two warps share their keys, as in b2b |
-# | h3f_large_blocks | at $d = 128$ larger blocks, as in b2b |
+# | h3e_pairs | at $d = 128$ two warps share their keys, and blocks are larger, as in b2b |
 # | h3g_same_bits | turns, as in b3; the mask says whose turn it is |
 #
 # h3c is worth a closer look. The gradient of the bias has one fp32 number per pair of a query and a key: 1 GB for 4
@@ -117,7 +116,7 @@ table[["mma_instructions", "global_sectors_st"]].T
 # bf16. They count the pairs of a causal mask, whatever the mask:
 
 # %%
-lessons.measured_hstu(["h3f_large_blocks"], "hstu_backward")
+lessons.measured_hstu(["h3e_pairs"], "hstu_backward")
 
 # %% [markdown]
 # A bias, and the gradient that is stored for it, cost 36% at $d = 64$ and 15% at $d = 128$.
@@ -188,7 +187,7 @@ def train(attention, steps=40):
 
 # %% [markdown]
 # The recommender trains twice: with attention in plain torch, sequence by sequence, and on the emulator with `h3_rab`
-# and its gradients `h3f_large_blocks`:
+# and its gradients `h3e_pairs`:
 
 
 # %%
@@ -203,8 +202,8 @@ def by_torch(q, k, v, cu_seqlens, *, rab, **_):
 
 
 torch.set_num_threads(1)  # so small a model is faster on one
-rungs = partial(ladder.hstu_attention, stage="h3_rab", backward="h3f_large_blocks")
-losses = {"torch": train(by_torch), "h3_rab and h3f_large_blocks": train(rungs)}
+rungs = partial(ladder.hstu_attention, stage="h3_rab", backward="h3e_pairs")
+losses = {"torch": train(by_torch), "h3_rab and h3e_pairs": train(rungs)}
 training_picture(losses)
 
 # %%

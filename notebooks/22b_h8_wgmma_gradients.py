@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 22b h8_wgmma_gradients: HSTU's gradients on Hopper
 #
-# h3f computes the gradients with `mma.sync`, and adds dQ from registers. b5e (lesson 17) computes attention's gradients
+# h3e computes the gradients with `mma.sync`, and adds dQ from registers. b5e (lesson 17) computes attention's gradients
 # with `wgmma`: a producer, two consumers of 64 keys each, and two store warps. h6 (lesson 22) has a producer that reads
 # HSTU's mask, and tensor maps that stop where a sequence ends. h8 combines both. Two things are new: the slope of `silu`,
 # and a mask that is read by columns. A block has keys, and looks for the queries that see them.
@@ -127,11 +127,11 @@ lessons.source("h8_wgmma_gradients", "__device__ uint32_t compute_first_p() {", 
 # %% [markdown]
 # ## Counted
 #
-# h3f adds dQ by `red` from registers, and loads with `ldmatrix`. h8 has neither. TMA loads and adds:
+# h3e adds dQ by `red` from registers, and loads with `ldmatrix`. h8 has neither. TMA loads and adds:
 
 # %%
 problem = HstuBackwardProblem(2, 64, (300, 100), targets=(50, 10))
-table = ladder.compare(problem, ["h3f_large_blocks", "h8_wgmma_gradients"], backend="emulator", arch="sm_90a")
+table = ladder.compare(problem, ["h3e_pairs", "h8_wgmma_gradients"], backend="emulator", arch="sm_90a")
 columns = [
     "mma_instructions",
     "wgmma_instructions",
@@ -150,11 +150,11 @@ table.set_index("stage")[columns].T
 
 # %%
 lessons.measured_hstu_peers(
-    ["h3f_large_blocks", "h8_wgmma_gradients", "generative-recommenders", "recsys-examples"], "backward"
+    ["h3e_pairs", "h8_wgmma_gradients", "generative-recommenders", "recsys-examples"], "backward"
 )
 
 # %% [markdown]
-# h8 has 1.40 to 1.59 times h3f's speed at $d = 64$, and 1.96 to 2.22 times at $d = 128$. Beside recsys-examples it has 1.12
+# h8 has 1.40 to 1.59 times h3e's speed at $d = 64$, and 1.96 to 2.22 times at $d = 128$. Beside recsys-examples it has 1.12
 # to 1.37 times the speed.
 #
 # **What is left:** a tile has 64 queries at $d = 128$, where b5e's has 80. With 80 ptxas spills, because P and the

@@ -18,19 +18,40 @@ FOLD, FOLDED_UNTIL = "2026-11-28", "0.4"
 FOLDED: dict[str, str] = {
     "b2c_large_blocks": "b2b_pairs",
     "b4c_tma_stores": "b4d_roles",
+    "b4f_halves": "b4g_wide_adds",
     "b5c_80_queries": "b5d_80_queries",
     "b5d_loads_ahead": "b5e_loads_ahead",
     "b5e_dim_64": "b5e_loads_ahead",
+    "v6b_lazy_rescale": "v6_late_scale",
+    "v6c_lane_reductions": "v6_late_scale",
+    "v6d_tall_warps": "v6e_parts",
     "v7b_large_tiles": "v7_wgmma",
     "v9b_three_consumers": "v9_roles",
     "v12d_few_heads": "v12c_end_aligned",
     "h3d_written_once": "h3c_bias_gradient",
+    "h3f_large_blocks": "h3e_pairs",
     "h7_counter": "h7_tile_scheduler",
     "h7b_end_aligned": "h7_tile_scheduler",
     "h7c_few_heads": "h7_tile_scheduler",
 }
 #: Those of them whose kernel no rung has any more. The kernels of the others are those of the rung today.
-GONE: frozenset[str] = frozenset({"b4c_tma_stores", "b5d_loads_ahead", "h7_counter", "h7b_end_aligned"})
+GONE: frozenset[str] = frozenset(
+    {
+        "b4c_tma_stores",
+        "b4f_halves",
+        "b5d_loads_ahead",
+        "h7_counter",
+        "h7b_end_aligned",
+        "v6b_lazy_rescale",
+        "v6d_tall_warps",
+    }
+)
+
+#: Those that were rungs until this day, and were measured under their names.
+LATER = "2026-11-29"
+FOLDED_LATER: frozenset[str] = frozenset(
+    {"b4f_halves", "h3f_large_blocks", "v6b_lazy_rescale", "v6c_lane_reductions", "v6d_tall_warps"}
+)
 
 #: Rows of earlier days bear the names that the rungs had then.
 SPLIT = "2026-11-23"
@@ -54,9 +75,11 @@ def of_today(rows: pd.DataFrame, column: str) -> pd.DataFrame:
 
     ``column`` has the names, ``date`` the day on which a row was measured (YYYY-MM-DD).
     """
-    kernels = {name: today for name, today in FOLDED.items() if name not in GONE}
     rows = _renamed(rows, column, SPLIT, RENAMED, CHANGED)
-    return _renamed(rows, column, FOLD, kernels, GONE | set(kernels.values()))
+    for day, names in ((FOLD, FOLDED.keys() - FOLDED_LATER), (LATER, FOLDED_LATER)):
+        kernels = {name: FOLDED[name] for name in names - GONE}
+        rows = _renamed(rows, column, day, kernels, (GONE & names) | set(kernels.values()))
+    return rows
 
 
 def _renamed(

@@ -1,7 +1,9 @@
-// v6_late_scale: v5_async with the scale applied after the maximum, fused with the subtraction.
+// v6_late_scale: v5_async with fewer instructions per score.
 //
 // For a positive scale, max(scale * s) = scale * max(s). So S is not multiplied before the maximum is known,
-// and scale * s - m is one fused multiply-add (FFMA) per logit instead of a multiplication and a subtraction.
+// and scale * s - m is one fused multiply-add (FFMA). m need not be the maximum, only near it: it is kept
+// while no weight exceeds 2^kSlack, by a vote of the warp. Four lanes share a row. The vote needs no finished
+// maximum: each lane compares the part of the row that it holds. And the row sum is needed only at the end.
 #include <cmath>
 
 #include "ladder/attention.h"
@@ -16,10 +18,20 @@ using namespace tiles;
 
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
+/// How far, in powers of two, a weight may exceed 1 before m follows the maximum.
+constexpr float kSlack = 4.f;
+
+/// Row statistics: m, the running maximum of the logits or a little less, and l, the lane's part of the row
+/// sum of the weights.
+template <typename Vec> struct RowState {
+  Vec m, l;
+};
+
 /// Tile sizes for elements T and head dimension d.
 template <typename T, int d> struct Arrangement {
-  static constexpr int workers = 16, rows = 16, block_rows = workers * rows; // rows per worker, per block
-  static constexpr int keys = d == 32 ? 64 : d == 64 ? 48 : 32;              // per tile
+  static constexpr int workers = 16, threads = 32 * workers;
+  static constexpr int rows = 16, block_rows = workers * rows;  // rows per worker, per block
+  static constexpr int keys = d == 32 ? 64 : d == 64 ? 48 : 32; // per tile
   using KV = SharedTile<T, keys, d>;
 
   static constexpr bool q_in_registers = d < 128;
@@ -28,12 +40,10 @@ template <typename T, int d> struct Arrangement {
   static constexpr int smem_bytes = 2 * SharedAllocator::bytes<KV, 2> + q_bytes;
 };
 
-/// `late_scale`, by which S is multiplied after the maximum, is scale * log2(e), so exp(s) becomes exp2(s).
-/// For a scale of 0 or below it is 1, and S is scaled before the maximum.
 template <typename T, int d, typename A>
-__global__ void __launch_bounds__(A::workers * 32)
+__global__ void __launch_bounds__(A::threads)
     attend(const __grid_constant__ AttentionProblem problem, float late_scale) {
-  using block = group<A::workers>;
+  using block = group<A::threads / 32>;
   // Causal: the last rows see the most keys, so their blocks start first.
   const int block_row = (gridDim.y - 1 - blockIdx.y) * A::block_rows;
   const int row = block_row + block::warp() * A::rows;
@@ -52,12 +62,12 @@ __global__ void __launch_bounds__(A::workers * 32)
   RegTile<float, A::rows, A::keys> s;
   RegTile<T, A::rows, A::keys> p_16;
   RegTile<float, A::rows, d> o;
-  typename RegTile<float, A::rows, d>::ColVec m, m_new, rescale, l;
+  RowState<typename RegTile<float, A::rows, d>::ColVec> rows;
   auto &q = choose<A::q_in_registers>(q_rmem, q_smem);
   load(q, gmem.q(), row);
   zero(o);
-  zero(l);
-  neg_infty(m);
+  zero(rows.l);
+  neg_infty(rows.m);
 
   const auto prefetch = [&](int buffer, int key) {
     if (key >= block_keys)
@@ -73,50 +83,68 @@ __global__ void __launch_bounds__(A::workers * 32)
     if (key >= keys)
       continue;
 
-    // S = Q K^T; -inf where a row does not see a key.
+    // S = Q K^T
     mma_ABt(s, q, k_smem[now]);
-    if (problem.scale <= 0.f)
-      mul(s, s, problem.scale * kLog2E);
-    right_fill(s, s, block_keys - key);
-    if (problem.is_causal)
-      make_causal(s, s, row, key);
 
-    // P = exp(S - m) with the running maximum m. Sums under the old maximum are rescaled.
-    row_max(m_new, s);
-    mul(m_new, m_new, late_scale);
-    max(m_new, m_new, m);
-    sub(rescale, m, m_new);
-    exp2(rescale, rescale);
-    mul(l, l, rescale);
-    mul_row(o, o, rescale);
-    copy(m, m_new);
-    mul(s, s, late_scale);
-    sub_row(s, s, m);
-    exp2(s, s);
-    row_sum(l, s, l);
+    // P = exp(S - m)
+    softmax(s, o, rows, problem, late_scale, row, key);
 
     // O += P V
     copy(p_16, s);
     mma_AB(o, p_16, v_smem[now], o);
   }
 
-  div_row(o, o, l);
+  sum_over_lanes(rows.l);
+  div_row(o, o, rows.l);
   copy(o_16, o);
   store(gmem.o(), o_16, row);
-  log(l, l);
-  mul(m, m, kLn2);
-  add(l, l, m);
-  store(gmem.lse(), l, row);
+  log(rows.l, rows.l);
+  mul(rows.m, rows.m, kLn2);
+  add(rows.l, rows.l, rows.m);
+  store(gmem.lse(), rows.l, row);
+}
+
+/// Turns the logits S of a tile, whose first row and key are given, into weights P = exp(S - m). If m
+/// changes, O and l are rescaled.
+///
+/// `late_scale`, by which S is multiplied after the maximum, is scale * log2(e), so exp(s) becomes exp2(s).
+/// For a scale of 0 or below it is 1, and S is scaled before the maximum.
+template <RegisterTile S, RegisterTile O, typename Vec>
+__device__ inline void softmax(S &s, O &o, RowState<Vec> &rows, const AttentionProblem &problem,
+                               float late_scale, int row, int key) {
+  if (problem.scale <= 0.f)
+    mul(s, s, problem.scale * kLog2E);
+  right_fill(s, s, problem.kv_len - key);
+  if (problem.is_causal)
+    make_causal(s, s, row, key);
+
+  Vec m_new, rescale;
+  row_max_in_lane(m_new, s);
+  mul(m_new, m_new, late_scale);
+  if (any_above(m_new, rows.m, kSlack)) {
+    max_over_lanes(m_new);
+    max(m_new, m_new, rows.m);
+    sub(rescale, rows.m, m_new);
+    exp2(rescale, rescale);
+    mul(rows.l, rows.l, rescale);
+    mul_row(o, o, rescale);
+    copy(rows.m, m_new);
+  }
+  mul(s, s, late_scale);
+  sub_row(s, s, rows.m);
+  exp2(s, s);
+  row_sum_in_lane(rows.l, s, rows.l);
 }
 
 template <typename T, int d> void launch_head_dim(const AttentionProblem &p, cudaStream_t stream) {
   using A = Arrangement<T, d>;
   constexpr auto kernel = attend<T, d, A>;
-  ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, A::smem_bytes),
+  constexpr int smem_bytes = A::smem_bytes;
+  ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "v6_late_scale: shared memory");
   const dim3 grid = ladder::launch_grid(p.heads, (p.q_len + A::block_rows - 1) / A::block_rows, p.batch);
   const float late_scale = p.scale > 0.f ? p.scale * kLog2E : 1.f;
-  kernel<<<grid, A::workers * 32, A::smem_bytes, stream>>>(p, late_scale);
+  kernel<<<grid, A::threads, smem_bytes, stream>>>(p, late_scale);
   ladder::check(cudaGetLastError(), "v6_late_scale: launch");
 }
 

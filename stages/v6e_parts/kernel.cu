@@ -1,7 +1,8 @@
-// v6e_parts: v6d_tall_warps with several tiles per buffer: one barrier for all of them.
+// v6e_parts: v6_late_scale with several tiles per buffer, and 32 query rows per warp at d = 128.
 //
 // A buffer holds as many tiles as fit: six at d = 32, four at d = 64, one at d = 128. The workers of a block
-// wait for each other once per buffer instead of once per tile.
+// wait for each other once per buffer instead of once per tile. At d = 128 a warp has 32 rows, so each
+// fragment of K and V serves two mma.
 #include <cmath>
 
 #include "ladder/attention.h"
@@ -28,7 +29,7 @@ template <typename Vec> struct RowState {
 /// Tile sizes for elements T and head dimension d.
 template <typename T, int d> struct Arrangement {
   static constexpr int rows = d == 128 ? 32 : 16, workers = d == 128 ? 4 : 16, blocks = d == 128 ? 2 : 1;
-  static constexpr int block_rows = workers * rows;
+  static constexpr int block_rows = workers * rows, threads = 32 * workers;
   static constexpr int keys = d == 32 ? 64 : 48; // per tile
   using KV = SharedTile<T, keys, d>;
 
@@ -42,9 +43,9 @@ template <typename T, int d> struct Arrangement {
 };
 
 template <typename T, int d, typename A>
-__global__ void __launch_bounds__(A::workers * 32, A::blocks)
+__global__ void __launch_bounds__(A::threads, A::blocks)
     attend(const __grid_constant__ AttentionProblem problem, float late_scale) {
-  using block = group<A::workers>;
+  using block = group<A::threads / 32>;
   // Causal: the last rows see the most keys, so their blocks start first.
   const int block_row = (gridDim.y - 1 - blockIdx.y) * A::block_rows;
   const int row = block_row + block::warp() * A::rows;
@@ -141,11 +142,12 @@ __device__ inline void softmax(S &s, O &o, RowState<Vec> &rows, const AttentionP
 template <typename T, int d> void launch_head_dim(const AttentionProblem &p, cudaStream_t stream) {
   using A = Arrangement<T, d>;
   constexpr auto kernel = attend<T, d, A>;
-  ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, A::smem_bytes),
+  constexpr int smem_bytes = A::smem_bytes;
+  ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "v6e_parts: shared memory");
   const dim3 grid = ladder::launch_grid(p.heads, (p.q_len + A::block_rows - 1) / A::block_rows, p.batch);
   const float late_scale = p.scale > 0.f ? p.scale * kLog2E : 1.f;
-  kernel<<<grid, A::workers * 32, A::smem_bytes, stream>>>(p, late_scale);
+  kernel<<<grid, A::threads, smem_bytes, stream>>>(p, late_scale);
   ladder::check(cudaGetLastError(), "v6e_parts: launch");
 }
 

@@ -1,4 +1,4 @@
-// v7_wgmma: v6c_lane_reductions on Hopper's tensor cores.
+// v7_wgmma: v6_late_scale on Hopper's tensor cores.
 //
 // wgmma is a product of four warps, a warpgroup, with 64 rows. It reads K, V and Q from shared memory: no
 // ldmatrix, and none of their fragments in registers. So registers are free for larger tiles: fewer barriers

@@ -90,7 +90,7 @@ POLLS = {"b3_same_bits", "b6_same_bits"}
 #: sequence has no rows for it and there is no bias, each of its warps reads SECTORS_OF_A_WARP fewer.
 BLOCKS = {
     "h1_silu": dict.fromkeys((64, 128), (128, 4)),
-    "h3f_large_blocks": {64: (128, 4), 128: (128, 8)},
+    "h3e_pairs": {64: (128, 4), 128: (128, 8)},
     "h8_wgmma_gradients": dict.fromkeys((64, 128), (128, 12)),
 }
 SECTORS_OF_A_WARP = 2

@@ -25,7 +25,7 @@ STAGES = Path(__file__).parents[2] / "stages"
         "v3_swizzle",
         "v4_tk_tiles",
         "v5_async",
-        "v6b_lazy_rescale",
+        "v6_late_scale",
     ],
 )
 def test_the_ladder_is_clean(stage: str) -> None:

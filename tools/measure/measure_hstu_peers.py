@@ -53,7 +53,7 @@ from tools.measure.side_by_side import (
 )
 
 #: What is measured by default, beside the peers.
-RUNGS = ("h2_masks", "h6_wgmma", "h3b_gradients", "h3f_large_blocks")
+RUNGS = ("h2_masks", "h6_wgmma", "h3b_gradients", "h3e_pairs")
 KINDS: dict[str, type[HstuProblem]] = {"forward": HstuProblem, "backward": HstuBackwardProblem}
 #: The peers spend up to a third of a millisecond of the host's time per launch.
 CYCLES_AHEAD = 6_000_000

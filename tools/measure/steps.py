@@ -4,8 +4,9 @@
     python -m tools.measure.steps [RUNG ...]
 
 Comments, blank lines, white space and the rung's own name do not count. The column ``library`` has the lines
-of ``stages/include/`` that generate code in this rung and in none below it, from the line tables of the
-compiled PTX. Needs the emulator and its compiler, and no GPU.
+of ``stages/include/`` that generate code in this rung and in no rung before it, in the order of ``ladder
+stages``, from the line tables of the compiled PTX: what a reader sees for the first time. Needs the emulator
+and its compiler, and no GPU.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _CONTAINER = re.compile(r"\b(?:namespace|struct|class|union|enum|extern)\b[^()]*
 @dataclass(frozen=True)
 class Step:
     """From the rung ``before`` to ``stage``: lines of code added and removed in the rung's folder, and the
-    lines of the shared headers that generate code here first.
+    lines of the shared headers that generate code here and in no rung listed before it.
     """
 
     stage: Stage
@@ -148,15 +149,11 @@ def step_of(stage: Stage) -> Step | None:
     """The step from the rung before; None for a ladder's first rung. Raises :class:`LadderError`."""
     if stage.before is None:
         return None
-    ladder = discover()
-    before = ladder[stage.before]
-    below: set[tuple[str, int]] = set()
-    rung: Stage | None = before
-    while rung is not None:
-        below |= library_lines(rung.name)
-        rung = ladder[rung.before] if rung.before else None
+    before = discover()[stage.before]
+    own = [rung.name for rung in discover() if rung.is_own]
+    seen = frozenset().union(*map(library_lines, own[: own.index(stage.name)]))
     added, removed = changed_lines(before, stage)
-    return Step(stage, before.name, added, removed, len(library_lines(stage.name) - below))
+    return Step(stage, before.name, added, removed, len(library_lines(stage.name) - seen))
 
 
 def steps() -> list[Step]:

@@ -85,7 +85,7 @@ def fragments() -> Figure:
     return fragments_picture(measure_fragments())
 
 
-def instructions(stages: Sequence[str] = ("v4_tk_tiles", "v5_async", "v6c_lane_reductions")) -> Figure:
+def instructions(stages: Sequence[str] = ("v4_tk_tiles", "v5_async", "v6_late_scale")) -> Figure:
     """Draws each rung's instructions per score at d = 64."""
     from ladder.course.lessons.instructions import instructions_a_score
     from ladder.course.lessons.questions import MANY_TILES

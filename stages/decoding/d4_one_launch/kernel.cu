@@ -290,14 +290,11 @@ __device__ bool write(const Share<T, d, kRows> &share, const Parts &parts, unsig
 
 /// The number of blocks that run at the same time.
 template <typename A> int slots(const void *kernel) {
-  int device, count, per_multiprocessor;
-  ladder::check(cudaGetDevice(&device), "d4_one_launch: device");
-  ladder::check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
-                "d4_one_launch: multiprocessors");
+  int per_multiprocessor;
   ladder::check(
       cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_multiprocessor, kernel, A::threads, A::smem_bytes),
       "d4_one_launch: occupancy");
-  return count * per_multiprocessor;
+  return int(ladder::multiprocessors()) * per_multiprocessor;
 }
 
 template <typename T, int d, int kRows> void launch_rows(const DecodingProblem &p, cudaStream_t stream) {

@@ -11,15 +11,8 @@ from ladder.run.evaluation import Evaluation
 
 RunStage = Callable[..., Evaluation]
 
-RUNGS = (
-    "b4_wgmma",
-    "b4b_tma",
-    "b4d_roles",
-    "b4e_overlap",
-    "b4f_halves",
-    "b4g_wide_adds",
-)
-HALVES = ("b4f_halves", "b4g_wide_adds")
+RUNGS = ("b4_wgmma", "b4b_tma", "b4d_roles", "b4e_overlap", "b4g_wide_adds")
+HALVES = ("b4g_wide_adds",)
 HEAD_DIMS = (32, 64, 128)
 WARPGROUPS, WARPS = 2, 4  # with 64 keys each, warps of each
 KEYS, QUERIES = 64 * WARPGROUPS, {32: 128, 64: 128, 128: 64}  # of a tile

@@ -1,7 +1,9 @@
-// b4g_wide_adds: dQ is added 16 bytes per lane.
+// b4g_wide_adds: tiles in halves that overlap, and dQ is added 16 bytes per lane.
 //
-// red.global.add.v4.f32, which sm_90 has, adds four values per lane, 512 bytes per instruction. Only the
-// order of the sums in memory changes: four values of a lane are adjacent.
+// P^T and dS^T are computed 64 queries at a time. dV of the first half is issued before the exponentials of
+// the second half, and dS^T of the first half is computed under dP^T of the second. At d = 128 a tile has 64
+// queries and stays whole. red.global.add.v4.f32, which sm_90 has, adds four values per lane, 512 bytes per
+// instruction: four values of a lane are adjacent among the sums.
 #include <cmath>
 
 #include "ladder/backward_rows.h"

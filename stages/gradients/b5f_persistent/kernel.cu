@@ -7,6 +7,7 @@
 
 #include "ladder/backward_rows.h"
 #include "ladder/counter.h"
+#include "ladder/opaque_zero.h"
 #include "tiles/fragments_shared.h"
 #include "tiles/ring.h"
 #include "tiles/roles.h"
@@ -208,15 +209,22 @@ __device__ void produce(typename A::Shared &smem, const typename A::Maps &maps,
   smem.kv_full.arrive();
 }
 
-/// 0, computed from the signs of a tile's exponentials. The sign of a NaN is 0, too: ex2 returns 0x7fffffff.
-template <RegisterTile S> __device__ inline uint32_t zero_of(const S &src) {
-  uint32_t bits = 0;
-#pragma unroll
-  for (const auto &block : src.pairs[0])
-#pragma unroll
-    for (const float2 &pair : block)
-      bits |= __float_as_uint(pair.x) | __float_as_uint(pair.y);
-  return bits >> 31; // the sign
+/// A warp's part of dQ^T among the sums of all (batch, query head), tiles and warps.
+template <typename A> __device__ typename A::DqSums dq_sums_of(float *dq_sums, int64_t tile, int warp) {
+  return {dq_sums + (tile * A::warps + warp) * A::DqSums::size};
+}
+
+/// A warp's part of dQ = scale * sums, rounded, into the shared memory of a tile. The warp transposes its 16
+/// columns.
+template <typename A, RegisterTile S>
+__device__ void round_part(typename A::QTile &tile, S &sums, float scale, int warp) {
+  RegTile<typename A::QTile::Elem, 16, S::cols> out;
+  mul(sums, sums, scale);
+  copy(out, sums);
+  const int consumer = warp / warpgroup::warps;
+  auto columns =
+      part<A::dq_cols, 16>(tile, A::dq_col(consumer), A::dq_row(consumer) + 16 * (warp % warpgroup::warps));
+  store(columns, transposed(out));
 }
 
 /// A consumer: a warpgroup with 64 keys, and their gradients. S and dP are transposed (keys x queries), so
@@ -313,7 +321,7 @@ template <typename T, int d, typename A> struct Consumer {
     auto &x = columns<A::first_queries>(s, 0);
     compute_p(x, first_lse, tile_query);
     load(last_lse, smem.lse[q_turn.buffer], A::first_queries);
-    return zero_of(x);
+    return ladder::opaque_zero(x);
   }
 
   /// The last queries of the tile.
@@ -394,20 +402,15 @@ template <typename T, int d, typename A> struct Consumer {
   }
 };
 
-/// A warp's part of dQ^T among the sums of all (batch, query head), tiles and warps.
-template <typename A> __device__ typename A::DqSums dq_sums_of(float *dq_sums, int64_t tile, int warp) {
-  return {dq_sums + (tile * A::warps + warp) * A::DqSums::size};
-}
-
 /// A store warp, a single thread: issues the additions of its consumer's part of dQ, step by step.
 template <typename A>
 __device__ void add_dq(typename A::Shared &smem, const AttentionBackwardProblem &p, const WorkItems &items,
                        int consumer, float *dq_sums) {
   const int first_warp = warpgroup::warps * consumer;
-  Turn<1> kv_turn, dq_turn;
+  Turn<1> item_turn, dq_turn;
   while (true) {
-    smem.kv_full.wait(kv_turn.parity);
-    kv_turn.advance();
+    smem.kv_full.wait(item_turn.parity);
+    item_turn.advance();
     const unsigned number = smem.number;
     smem.kv_empty.arrive();
     if (number >= items.count)
@@ -425,23 +428,16 @@ __device__ void add_dq(typename A::Shared &smem, const AttentionBackwardProblem 
   }
 }
 
-/// dQ = scale * sums, rounded; one block per tile. Each warp transposes its 16 columns through shared memory,
-/// from where TMA stores the rows in bounds.
+/// Rounds the sums; one block per tile. TMA stores the rows in bounds.
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::warps * 32)
     round_dq(const __grid_constant__ tma::TensorMap<typename A::QTile> dq_map, float scale, float *dq_sums) {
   __shared__ alignas(1024) typename A::QTile tile;
   const int64_t head = int64_t(blockIdx.z) * gridDim.y + blockIdx.y;
   const int warp = group<A::warps>::warp();
-  RegTile<float, 16, A::dq_cols> dq;
-  RegTile<T, 16, A::dq_cols> out;
-  load(dq, dq_sums_of<A>(dq_sums, head * gridDim.x + blockIdx.x, warp));
-  mul(dq, dq, scale);
-  copy(out, dq);
-  const int consumer = warp / warpgroup::warps;
-  auto columns =
-      part<A::dq_cols, 16>(tile, A::dq_col(consumer), A::dq_row(consumer) + 16 * (warp % warpgroup::warps));
-  store(columns, transposed(out));
+  RegTile<float, 16, A::dq_cols> sums;
+  load(sums, dq_sums_of<A>(dq_sums, head * gridDim.x + blockIdx.x, warp));
+  round_part<A>(tile, sums, scale, warp);
   fence_async_proxy();
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -451,20 +447,13 @@ __global__ void __launch_bounds__(A::warps * 32)
   }
 }
 
-unsigned multiprocessors() {
-  int device, count;
-  ladder::check(cudaGetDevice(&device), "b5f_persistent: device");
-  ladder::check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
-                "b5f_persistent: multiprocessors");
-  return count;
-}
-
 template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem &p, cudaStream_t stream) {
   using A = Arrangement<T, d>;
   const int tiles = (p.q_len + A::queries - 1) / A::queries;
   RowStatistics statistics(p, kShift);
   statistics.padded_len = tiles * A::queries;
   const size_t rows = statistics.count(p);
+  const WorkItems items(p, A::keys);
   const ladder::Workspace<float> workspace((2 + d) * rows, stream, "b5f_persistent: workspace");
   float *dq_sums = workspace.data() + 2 * rows;
   ladder::compute_row_statistics<T, d>(p, statistics, workspace.data(), stream);
@@ -482,10 +471,9 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
       .dk = tma::tensor_map<typename A::KTile>(p.dk, p.kv_len, p.batch * p.kv_heads),
       .dv = tma::tensor_map<typename A::KTile>(p.dv, p.kv_len, p.batch * p.kv_heads),
   };
-  const WorkItems items(p, A::keys);
   const ladder::LaunchCounter counter(stream, "b5f_persistent: counter");
-  kernel<<<min(multiprocessors(), items.count), A::threads, smem_bytes, stream>>>(maps, p, statistics, items,
-                                                                                  counter.data(), dq_sums);
+  kernel<<<min(ladder::multiprocessors(), items.count), A::threads, smem_bytes, stream>>>(
+      maps, p, statistics, items, counter.data(), dq_sums);
   ladder::check(cudaGetLastError(), "b5f_persistent: launch");
   const dim3 dq_grid = ladder::launch_grid(tiles, p.heads, p.batch);
   round_dq<T, d, A><<<dq_grid, A::warps * 32, 0, stream>>>(

@@ -7,7 +7,8 @@
 
 #include "ladder/backward_rows.h"
 #include "ladder/counter.h"
-#include "ladder/ptx.h"
+#include "ladder/opaque_zero.h"
+#include "ladder/turns.h"
 #include "tiles/fragments_shared.h"
 #include "tiles/ring.h"
 #include "tiles/roles.h"
@@ -61,8 +62,8 @@ template <typename T, int d> struct Arrangement {
     SharedFragments<16, dq_cols> dq[consumers][warpgroup::warps]; // dQ^T
     SharedVec<float, queries> lse[kBuffers], delta[kBuffers];
     unsigned number; // of the work item, for K and V
-    Barrier item_full, kv_full, kv_empty, share_rounded, q_full[kBuffers], q_empty[kBuffers],
-        d_o_full[kBuffers], d_o_empty[kBuffers];
+    Barrier item_full, kv_full, kv_empty, share_rounded;
+    Barrier q_full[kBuffers], q_empty[kBuffers], d_o_full[kBuffers], d_o_empty[kBuffers];
     Barrier ds_full[kBuffers], ds_empty[kBuffers]; // a wait for ds_empty always succeeds at once (b5e)
     Barrier dq_full[consumers], dq_empty[consumers];
   };
@@ -103,16 +104,6 @@ struct SumRing {
   int tiles, items; ///< of a group
 
   __device__ int group_of(unsigned number) const { return number / items; }
-
-  /// Adds 1 for the calling thread. What it has seen, another thread sees once it has waited.
-  __device__ static void count(int *counter) {
-    __threadfence();
-    atomicAdd(counter, 1);
-  }
-  __device__ static void wait(const int *counter, int count) {
-    while (ladder::ptx::load_acquire(counter) != count)
-      ;
-  }
 };
 
 template <typename A>
@@ -228,7 +219,7 @@ __device__ void produce(typename A::Shared &smem, const typename A::Maps &maps,
     if (steps.count() > 0)
       load_step<A>(smem, maps, statistics, tile.head, steps.query(tile), turn);
     if (const int group = ring.group_of(number) - ring.lag; group >= 0)
-      ring.wait(ring.complete + group, ring.items * A::consumers);
+      ladder::wait_for_count(ring.complete + group, ring.items * A::consumers);
     smem.kv_empty.wait(kv_turn.parity ^ 1);
     kv_turn.advance();
     smem.number = number;
@@ -265,17 +256,6 @@ __device__ void round_part(typename A::QTile &tile, S &sums, float scale, int wa
   auto columns =
       part<A::dq_cols, 16>(tile, A::dq_col(consumer), A::dq_row(consumer) + 16 * (warp % warpgroup::warps));
   store(columns, transposed(out));
-}
-
-/// 0, computed from the signs of a tile's exponentials. The sign of a NaN is 0, too: ex2 returns 0x7fffffff.
-template <RegisterTile S> __device__ inline uint32_t zero_of(const S &src) {
-  uint32_t bits = 0;
-#pragma unroll
-  for (const auto &block : src.pairs[0])
-#pragma unroll
-    for (const float2 &pair : block)
-      bits |= __float_as_uint(pair.x) | __float_as_uint(pair.y);
-  return bits >> 31; // the sign
 }
 
 /// A consumer: a warpgroup with 64 keys, and their gradients. S and dP are transposed (keys x queries), so
@@ -422,7 +402,7 @@ template <typename T, int d, typename A> struct Consumer {
     auto &x = columns<A::first_queries>(s, 0);
     compute_p(x, first_lse, tile_query);
     load(last_lse, smem.lse[q_turn.buffer], A::first_queries);
-    return zero_of(x);
+    return ladder::opaque_zero(x);
   }
 
   /// The last queries of the tile.
@@ -512,35 +492,35 @@ __device__ void add_dq(typename A::Shared &smem, const AttentionBackwardProblem 
   while (true) {
     smem.item_full.wait(item_turn.parity);
     item_turn.advance();
-    const unsigned item = smem.number;
-    if (item >= items.count)
+    const unsigned number = smem.number;
+    if (number >= items.count)
       break;
-    const int group = ring.group_of(item);
+    const int group = ring.group_of(number);
     if (consumer == 0 && group >= ring.lag) {
       smem.share_rounded.wait(share_turn.parity);
       share_turn.advance();
-      ring.count(ring.rounded + group - ring.lag);
+      ladder::count_up(ring.rounded + group - ring.lag);
     }
     // After the wait: otherwise the next item's share could complete a second phase of share_rounded, whose
     // parity would be as before, and the wait would miss both.
     smem.kv_empty.arrive();
     if (group >= ring.slots) {
-      ring.wait(ring.rounded + group - ring.slots, ring.items);
+      ladder::wait_for_count(ring.rounded + group - ring.slots, ring.items);
       tma::fence_additions(); // after the zeros
     }
-    const auto steps = items.steps_of<A>(p, item);
+    const auto steps = items.steps_of<A>(p, number);
     QueryTile tile = steps.first();
     for (int step = 0; step < steps.count(); step++, tile = steps.after(tile)) {
       smem.dq_full[consumer].wait(dq_turn.parity);
       dq_turn.advance();
-      const int number = steps.dq_tile(tile) - int64_t(group) * ring.tiles;
-      tma::add_async(sums_of<A>(ring, group, number, first_warp), smem.dq[consumer]);
+      const int tile_number = steps.dq_tile(tile) - int64_t(group) * ring.tiles;
+      tma::add_async(sums_of<A>(ring, group, tile_number, first_warp), smem.dq[consumer]);
       tma::store_commit();
       tma::store_wait_read();
       smem.dq_empty[consumer].arrive();
     }
     tma::add_wait();
-    ring.count(ring.complete + group);
+    ladder::count_up(ring.complete + group);
   }
 }
 
@@ -563,20 +543,13 @@ __global__ void __launch_bounds__(A::warps * 32)
   }
 }
 
-unsigned multiprocessors() {
-  int device, count;
-  ladder::check(cudaGetDevice(&device), "b5g_sums_in_l2: device");
-  ladder::check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
-                "b5g_sums_in_l2: multiprocessors");
-  return count;
-}
-
 /// The ring for groups of `tiles` tiles and `bytes` bytes, without its memory. When a group's first items are
 /// taken, about one item per block is still being computed. With this lag the group that is rounded is mostly
 /// complete, so items rarely wait. If the ring would be too large, each group has a slot.
 inline SumRing ring_of(const WorkItems &items, int tiles, int64_t bytes) {
   const int per_group = items.together * items.per_head, groups = items.count / per_group;
-  SumRing ring{.lag = int(2 + 5 * multiprocessors() / (4 * per_group)), .tiles = tiles, .items = per_group};
+  SumRing ring{
+      .lag = int(2 + 5 * ladder::multiprocessors() / (4 * per_group)), .tiles = tiles, .items = per_group};
   ring.slots = ring.lag + 1;
   if (ring.slots >= groups || ring.slots * bytes > kMostBytes)
     ring.lag = ring.slots = groups;
@@ -616,8 +589,8 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
       .dv = tma::tensor_map<typename A::KTile>(p.dv, p.kv_len, p.batch * p.kv_heads),
   };
   const ladder::LaunchCounter counter(stream, "b5g_sums_in_l2: counter");
-  kernel<<<min(multiprocessors(), items.count), A::threads, smem_bytes, stream>>>(maps, p, statistics, items,
-                                                                                  counter.data(), ring);
+  kernel<<<min(ladder::multiprocessors(), items.count), A::threads, smem_bytes, stream>>>(
+      maps, p, statistics, items, counter.data(), ring);
   ladder::check(cudaGetLastError(), "b5g_sums_in_l2: launch");
   round_dq<T, d, A><<<ladder::launch_grid(tiles, heads, ring.lag), A::warps * 32, 0, stream>>>(
       maps.dq, p.scale, ring, groups - ring.lag);

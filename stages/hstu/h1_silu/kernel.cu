@@ -1,4 +1,4 @@
-// h1_silu: HSTU attention: v6d_tall_warps without a softmax, over a jagged batch.
+// h1_silu: HSTU attention: v6_late_scale without a softmax, over a jagged batch.
 //
 // A weight is silu of its own logit, and depends on no other. So there is no maximum, no sum and no
 // rescaling: tiles of keys simply add up. The sequences of a batch have any lengths and are stored one after

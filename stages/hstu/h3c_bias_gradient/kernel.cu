@@ -15,8 +15,11 @@ using ladder::HstuBackwardProblem;
 using ladder::HstuKeys;
 using ladder::HstuMask;
 using ladder::HstuProblem;
+using ladder::SeeingTiles;
 using ladder::SequenceGradients;
 using namespace tiles;
+
+constexpr int kBuffers = 2;
 
 /// A block's arrangement for elements T and head dimension d, with a bias or without.
 template <typename T, int d, bool kBias> struct Arrangement {
@@ -28,21 +31,20 @@ template <typename T, int d, bool kBias> struct Arrangement {
 
   struct Plain {
     SharedTile<T, keys, d> k, v;
-    SharedTile<T, queries, d> q[2], d_o[2];
-    SharedTile<T, keys, queries> ds[2]; // dS^T
+    SharedTile<T, queries, d> q[kBuffers], d_o[kBuffers];
+    SharedTile<T, keys, queries> ds[kBuffers]; // dS^T
   };
   struct Biased : Plain {
-    SharedTile<T, queries, keys> rab[2];
+    SharedTile<T, queries, keys> rab[kBuffers];
   };
   using Shared = std::conditional_t<kBias, Biased, Plain>;
 
   /// The warps share a tile of dQ: the nearer to a square each part is, the fewer fragments a warp loads.
-  static constexpr int dq_cols = queries * d / warps < 16 * 32 ? 16 : 32;
-  static constexpr int dq_rows = queries * d / warps / dq_cols;
+  static constexpr int dq_size = queries * d / warps;
+  static constexpr int dq_cols = dq_size < 16 * 32 ? 16 : 32, dq_rows = dq_size / dq_cols;
   using DqSums = GlobalFragments<dq_rows, dq_cols>;
 };
 
-template <typename A, bool kIntervals> struct SeeingTiles;
 template <typename T, int d, typename A, bool kIntervals> struct KeyGradients;
 template <int d, typename A> struct DqPart;
 
@@ -118,32 +120,6 @@ __global__ void __launch_bounds__(A::warps * 32)
   }
   gradients.write(sequence, problem.forward);
 }
-
-/// The tiles of queries that see one of a block's keys. Query i is at position i + shift; `last` is the last
-/// query.
-template <typename A, bool kIntervals> struct SeeingTiles {
-  const HstuMask<kIntervals> &mask;
-  const int shift, last, block_key;
-
-  /// The last such tile up to `tile`, or -1. Called by all threads of the block.
-  __device__ int up_to(int tile) const {
-    while (tile >= 0 && !sees(tile))
-      tile--;
-    return tile;
-  }
-
-  /// Whether a query of the tile sees one of the block's keys.
-  __device__ bool sees(int tile) const {
-    const int first = tile * A::queries, end = min(last, (tile + 1) * A::queries - 1);
-    if constexpr (!kIntervals)
-      return HstuKeys(mask, first + shift, end + shift).any_in(block_key, A::keys);
-    bool any = false;
-    for (int i = first + threadIdx.x; i <= end; i += blockDim.x)
-      for (int key = 0; key < A::keys; key += 64)
-        any |= mask.row_bits(i + shift, block_key + key, min(64, A::keys - key)) != 0;
-    return __syncthreads_or(any);
-  }
-};
 
 /// The gradients of a warp's keys, dV and dK, as sums over the queries. All products are transposed (keys x
 /// queries), so P^T and dS^T are already in the registers that the next products read as operand A.

@@ -1,9 +1,11 @@
-// h3e_pairs: at d = 128 two warps share their keys, as in b2b_pairs.
+// h3e_pairs: at d = 128 two warps share their keys, and blocks are larger where shared memory allows.
 //
-// The first warp of a pair computes S^T, P^T and dV and passes silu's slopes to the second, which computes
-// dP^T, dS^T and dK. Each has registers for the gradients of twice as many keys, and uses each fragment
-// twice.
+// As in b2b_pairs. The first warp of a pair computes S^T, P^T and dV and passes silu's slopes to the second,
+// which computes dP^T, dS^T and dK. Each has registers for the gradients of twice as many keys, and uses each
+// fragment twice. A large block has twice the keys and twice the queries per step: Q and dO are loaded half
+// as often, and dQ is added half as often.
 
+#include "ladder/device.h"
 #include "ladder/dispatch.h"
 #include "ladder/hstu_gradients.h"
 #include "ladder/workspace.h"
@@ -15,40 +17,43 @@ using ladder::HstuBackwardProblem;
 using ladder::HstuKeys;
 using ladder::HstuMask;
 using ladder::HstuProblem;
+using ladder::SeeingTiles;
 using ladder::SequenceGradients;
 using namespace tiles;
 
-/// A block's arrangement for elements T and head dimension d, with a bias or without.
-template <typename T, int d, bool kBias> struct Arrangement {
+constexpr int kBuffers = 2;
+
+/// A block's arrangement for elements T and head dimension d, with a bias or without. The large form needs
+/// the shared memory of an sm_90, without a bias that of an sm_80; the small form fits into 99 KB.
+template <typename T, int d, bool kBias, bool kLarge> struct Arrangement {
   static constexpr bool bias = kBias;
   static constexpr bool in_pairs = d == 128;
-  static constexpr int rows = 32, warps = 4; // keys per warp or pair, warps per block
+  static constexpr int rows = 32, warps = kLarge ? 8 : 4; // keys per warp or pair, warps per block
   static constexpr int keys = (in_pairs ? warps / 2 : warps) * rows;
   // Of a tile of queries, a warp computes S^T and dP^T for part_queries at a time: as many as fit into its
   // registers beside dK and dV.
-  static constexpr int queries = d == 128 || (kBias && d == 64) ? 32 : 64, part_queries = d == 32 ? 64 : 32;
+  static constexpr int queries = (d == 128 && !kLarge) || (kBias && d == 64) ? 32 : 64,
+                       part_queries = d == 32 ? 64 : 32;
 
-  union Exchanged {
-    SharedTile<__half, keys, queries> slopes; // from the first warp of a pair
-    SharedTile<T, keys, queries> ds;          // dS^T: each part replaces its slopes
-  };
   struct Plain {
     SharedTile<T, keys, d> k, v;
-    SharedTile<T, queries, d> q[2], d_o[2];
-    Exchanged exchanged[2];
+    SharedTile<T, queries, d> q[kBuffers], d_o[kBuffers];
+    union {
+      SharedTile<__half, keys, queries> slopes[kBuffers]; // from the first warp of a pair
+      SharedTile<T, keys, queries> ds[kBuffers];          // dS^T: each part replaces its slopes
+    };
   };
   struct Biased : Plain {
-    SharedTile<T, queries, keys> rab[2];
+    SharedTile<T, queries, keys> rab[kBuffers];
   };
   using Shared = std::conditional_t<kBias, Biased, Plain>;
 
   /// The warps share a tile of dQ: the nearer to a square each part is, the fewer fragments a warp loads.
-  static constexpr int dq_cols = queries * d / warps < 16 * 32 ? 16 : 32;
-  static constexpr int dq_rows = queries * d / warps / dq_cols;
+  static constexpr int dq_size = queries * d / warps;
+  static constexpr int dq_cols = dq_size < 16 * 32 ? 16 : 32, dq_rows = dq_size / dq_cols;
   using DqSums = GlobalFragments<dq_rows, dq_cols>;
 };
 
-template <typename A, bool kIntervals> struct SeeingTiles;
 template <typename T, int d, typename A, bool kIntervals> struct KeyGradients;
 template <int d, typename A> struct DqPart;
 
@@ -125,32 +130,6 @@ __global__ void __launch_bounds__(A::warps * 32)
   gradients.write(sequence, problem.forward);
 }
 
-/// The tiles of queries that see one of a block's keys. Query i is at position i + shift; `last` is the last
-/// query.
-template <typename A, bool kIntervals> struct SeeingTiles {
-  const HstuMask<kIntervals> &mask;
-  const int shift, last, block_key;
-
-  /// The last such tile up to `tile`, or -1. Called by all threads of the block.
-  __device__ int up_to(int tile) const {
-    while (tile >= 0 && !sees(tile))
-      tile--;
-    return tile;
-  }
-
-  /// Whether a query of the tile sees one of the block's keys.
-  __device__ bool sees(int tile) const {
-    const int first = tile * A::queries, end = min(last, (tile + 1) * A::queries - 1);
-    if constexpr (!kIntervals)
-      return HstuKeys(mask, first + shift, end + shift).any_in(block_key, A::keys);
-    bool any = false;
-    for (int i = first + threadIdx.x; i <= end; i += blockDim.x)
-      for (int key = 0; key < A::keys; key += 64)
-        any |= mask.row_bits(i + shift, block_key + key, min(64, A::keys - key)) != 0;
-    return __syncthreads_or(any);
-  }
-};
-
 /// The gradients of a warp's keys, dV and dK, as sums over the queries. A warp of a pair has one of the two.
 /// All products are transposed (keys x queries), so P^T and dS^T are already in the registers that the next
 /// products read as operand A.
@@ -158,9 +137,8 @@ template <typename T, int d, typename A, bool kIntervals> struct KeyGradients {
   const HstuMask<kIntervals> &mask;
   const int shift, last, block_key;
   const bool has_dk = !A::in_pairs || group<A::warps>::warp() % 2, has_dv = !A::in_pairs || !has_dk;
-  const int key =
-      threadIdx.x / (A::in_pairs ? 64 : 32) * A::rows; // the first of the warp's keys in the block
-  RegTile<float, A::rows, d> dv, dk;                   // a pair's second warp sums dK in dv
+  const int key = threadIdx.x / (A::in_pairs ? 64 : 32) * A::rows; // the warp's first key in the block
+  RegTile<float, A::rows, d> dv, dk;                               // a pair's second warp sums dK in dv
 
   /// Adds the contributions of a buffer's queries from `query` on. In the sequence that query has the number
   /// `first`.
@@ -169,7 +147,7 @@ template <typename T, int d, typename A, bool kIntervals> struct KeyGradients {
     const HstuProblem &p = sequence.p;
     const auto q = part<A::part_queries, d>(smem.q[buffer], query);
     const auto d_o = part<A::part_queries, d>(smem.d_o[buffer], query);
-    auto ds = part<A::rows, A::part_queries>(smem.exchanged[buffer].ds, key, query);
+    auto ds = part<A::rows, A::part_queries>(smem.ds[buffer], key, query);
     RegTile<float, A::rows, A::part_queries> slope, dp_of_one;
     auto &dp = choose<A::in_pairs>(slope, dp_of_one); // in a pair, a warp needs only one of the two
     RegTile<T, A::rows, A::part_queries> p_16, ds_16;
@@ -211,8 +189,8 @@ template <typename T, int d, typename A, bool kIntervals> struct KeyGradients {
       mma_ABt(dp, part<A::rows, d>(smem.v, key), d_o, dp);
     }
     if constexpr (A::in_pairs) {
-      auto slopes = part<A::rows, A::part_queries>(smem.exchanged[buffer].slopes, key, query);
-      multiply_by_slopes(dp, slopes);
+      auto slopes = part<A::rows, A::part_queries>(smem.slopes[buffer], key, query);
+      ladder::multiply_by_slopes<A::warps>(dp, slopes, has_dv);
       if (has_dv)
         mma_AB(dv, p_16, d_o, dv);
     }
@@ -230,22 +208,6 @@ template <typename T, int d, typename A, bool kIntervals> struct KeyGradients {
         else
           store(sequence.d_rab(), transposed(dp), first + shift, block_key + key);
       }
-    }
-  }
-
-  /// In a pair's first warp x holds the slopes, which it passes in fp16. In the second one x holds dP^T,
-  /// which becomes dS^T.
-  template <RegisterTile X, InSharedMemory Slopes> __device__ void multiply_by_slopes(X &x, Slopes &smem) {
-    RegTile<__half, A::rows, A::part_queries> slopes;
-    if (has_dv) {
-      copy(slopes, x);
-      store(smem, slopes);
-    }
-    group<2>::sync(1 + group<A::warps>::warp() / 2);
-    if (has_dk) {
-      load(slopes, smem);
-      mul(x, x, slopes);
-      __syncwarp(); // dS^T may replace the slopes
     }
   }
 
@@ -282,8 +244,8 @@ template <int d, typename A> struct DqPart {
   __device__ void add(const typename A::Shared &smem, int buffer, float *dq_sums, int64_t tile) const {
     RegTile<float, A::dq_rows, A::dq_cols> dq;
     zero(dq);
-    mma_AtB(dq, part<A::keys, A::dq_rows>(smem.exchanged[buffer].ds, 0, row),
-            part<A::keys, A::dq_cols>(smem.k, 0, col), dq);
+    mma_AtB(dq, part<A::keys, A::dq_rows>(smem.ds[buffer], 0, row), part<A::keys, A::dq_cols>(smem.k, 0, col),
+            dq);
     atomic_add(sums(dq_sums, tile), dq);
   }
 };
@@ -312,9 +274,8 @@ __global__ void clear_d_rab(float4 *d_rab, int64_t quads) {
     d_rab[i] = {};
 }
 
-template <typename T, int d, bool kBias>
-void launch_head_dim(const HstuBackwardProblem &problem, cudaStream_t stream) {
-  using A = Arrangement<T, d, kBias>;
+template <typename T, int d, typename A>
+void launch_arrangement(const HstuBackwardProblem &problem, cudaStream_t stream) {
   const HstuProblem &p = problem.forward;
   const dim3 grid = ladder::launch_grid(p.heads, (p.max_k_len + A::keys - 1) / A::keys, p.batch);
   const size_t sums = SequenceGradients<T, d, ladder::ThisBlock>::dq_tiles(p, A::queries) * A::queries * d;
@@ -329,7 +290,6 @@ void launch_head_dim(const HstuBackwardProblem &problem, cudaStream_t stream) {
 
   const auto kernel = p.intervals ? differentiate<T, d, A, true> : differentiate<T, d, A, false>;
   constexpr int smem_bytes = sizeof(typename A::Shared);
-  static_assert(smem_bytes <= 99 * 1024);
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "h3e_pairs: shared memory");
   kernel<<<grid, A::warps * 32, smem_bytes, stream>>>(problem, dq_sums.data());
@@ -337,6 +297,16 @@ void launch_head_dim(const HstuBackwardProblem &problem, cudaStream_t stream) {
   const dim3 dq_grid = ladder::launch_grid(p.heads, p.batch, (p.max_q_len + A::queries - 1) / A::queries);
   round_dq<T, d, A><<<dq_grid, A::warps * 32, 0, stream>>>(problem, dq_sums.data());
   ladder::check(cudaGetLastError(), "h3e_pairs: launch");
+}
+
+template <typename T, int d, bool kBias>
+void launch_head_dim(const HstuBackwardProblem &problem, cudaStream_t stream) {
+  using Large = Arrangement<T, d, kBias, d == 128>;
+  using Small = Arrangement<T, d, kBias, false>;
+  static_assert(sizeof(typename Small::Shared) <= 99 * 1024);
+  const bool is_large = sizeof(typename Large::Shared) <= ladder::max_block_smem_bytes();
+  is_large ? launch_arrangement<T, d, Large>(problem, stream)
+           : launch_arrangement<T, d, Small>(problem, stream);
 }
 
 } // namespace

@@ -166,10 +166,8 @@ void launch_head_dim(const HstuProblem &p, cudaStream_t stream) {
 void ladder::launch(const HstuProblem &p, cudaStream_t stream) {
   dispatch_16_bit(p, [&](auto element) {
     dispatch_head_dim<32, 64, 128, 256>(p, [&](auto d) {
-      if (p.max_q_len <= 32)
-        launch_head_dim<decltype(element), d, true>(p, stream);
-      else
-        launch_head_dim<decltype(element), d, false>(p, stream);
+      p.max_q_len <= 32 ? launch_head_dim<decltype(element), d, true>(p, stream)
+                        : launch_head_dim<decltype(element), d, false>(p, stream);
     });
   });
 }

@@ -23,16 +23,12 @@ template <typename T, int d> struct Arrangement {
   // Consumer warpgroups with 64 rows each, and a producer warpgroup. Per thread, O takes d / 2 registers, S
   // half of a tile's keys, and P a quarter. 512 threads start with 128 registers each: 32 + 3 x 160 = 4 x
   // 128. 384 threads start with 168: 40 + 2 x 232 = 3 x 168.
-  static constexpr int consumers = d <= 128 ? 3 : 2;
-  static constexpr int producer_registers = consumers == 3 ? 32 : 40,
-                       consumer_registers = consumers == 3 ? 160 : 232;
-  static constexpr int threads = 128 * (consumers + 1), block_rows = 64 * consumers;
+  static constexpr int consumers = d <= 128 ? 3 : 2, threads = 128 * (consumers + 1);
+  static constexpr int block_rows = 64 * consumers;
+  static constexpr int producer_registers = consumers == 3 ? 32 : 40;
+  static constexpr int consumer_registers = consumers == 3 ? 160 : 232;
   static constexpr int keys = d <= 64 ? 128 : d == 128 ? 80 : 64; // per tile
-  static constexpr int buffers = d == 256 ? 2 : 3, q_buffers = d == 256 ? 1 : 2;
-
-  /// Whether O is stored in whole rows, through Q's buffer. Otherwise it is stored from registers, a word per
-  /// lane: at d = 64 whole rows are no faster.
-  static constexpr bool stores_rows = d >= 128;
+  static constexpr int q_buffers = d == 256 ? 1 : 2, buffers = d == 256 ? 2 : 3;
 
   using QTile = SharedTile<T, 64, d>;
   using KTile = SharedTile<T, keys, d>;
@@ -148,7 +144,7 @@ template <typename T, int d, typename A> struct Consumer {
   const int consumer;
   const InTurn<A::consumers, 1> in_turn{consumer};
   RegTile<float, 16, A::keys> s;
-  RegTile<T, 16, A::keys> p;
+  RegTile<T, 16, A::keys> p_16;
   RegTile<float, 16, d> o;
   Turn<A::q_buffers> q_turn;
   Turn<A::buffers> k_turn, v_turn;
@@ -166,7 +162,7 @@ template <typename T, int d, typename A> struct Consumer {
       // The tiles that only later rows see
       for (int key = round_up(keys); key < min(sequence.k_len, first + A::block_rows); key += A::keys)
         skip_tile();
-      write(item, q_smem);
+      write(item);
       smem.q.release(q_turn);
       q_turn.advance();
     });
@@ -182,14 +178,14 @@ template <typename T, int d, typename A> struct Consumer {
     warpgroup::mma_wait(s);
     release_k();
     compute_p(row, 0);
-    copy(p, s);
+    copy(p_16, s);
 
     for (int key = A::keys; key < keys; key += A::keys) {
       // S = Q K^T, and O += P V with the P of the tile before
       auto &k_smem = smem.k.wait_full(k_turn);
       in_turn.wait();
       warpgroup::mma_ABt(s, q_smem, k_smem);
-      warpgroup::mma_AB(o, p, smem.v.wait_full(v_turn), o);
+      warpgroup::mma_AB(o, p_16, smem.v.wait_full(v_turn), o);
       in_turn.pass();
       warpgroup::mma_wait<1>(s);
       release_k();
@@ -198,11 +194,11 @@ template <typename T, int d, typename A> struct Consumer {
       compute_p(row, key);
       warpgroup::mma_wait(o);
       release_v();
-      copy(p, s);
+      copy(p_16, s);
     }
 
     // O += P V of the last tile
-    warpgroup::mma_AB(o, p, smem.v.wait_full(v_turn), o);
+    warpgroup::mma_AB(o, p_16, smem.v.wait_full(v_turn), o);
     warpgroup::mma_wait(o);
     release_v();
   }
@@ -216,22 +212,13 @@ template <typename T, int d, typename A> struct Consumer {
   /// The calling warp's first row in a work item.
   __device__ static int warp_row() { return uniform(thread_index() / 32 * 16); }
 
-  /// Stores O, in whole rows through Q's buffer, once all warps are done with Q, or from registers.
-  __device__ void write(const WorkItem<A> &item, typename A::QTile &q_smem) {
+  /// Stores O.
+  __device__ void write(const WorkItem<A> &item) {
     RegTile<T, 16, d> o_16;
     mul(o, o, problem.inv_length);
     copy(o_16, o);
     const Sequence<T, d, A> sequence(problem, item);
-    if constexpr (A::stores_rows) {
-      warpgroup::sync(8 + consumer);
-      warpgroup::store(q_smem, o_16);
-      warpgroup::sync(8 + consumer);
-      group<warpgroup::warps>::store(sequence.o(), q_smem, sequence.block_row(A::block_rows) + 64 * consumer);
-      fence_async_proxy(); // TMA loads the next Q after what was read here
-      __syncwarp();
-    } else {
-      store(sequence.o(), o_16, sequence.block_row(A::block_rows) + warp_row());
-    }
+    store(sequence.o(), o_16, sequence.block_row(A::block_rows) + warp_row());
   }
 
   /// Releases a tile that these rows do not see.
@@ -255,14 +242,6 @@ template <typename T, int d, typename A> struct Consumer {
   }
 };
 
-int multiprocessors() {
-  int device = 0, count = 0;
-  ladder::check(cudaGetDevice(&device), "cudaGetDevice");
-  ladder::check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
-                "cudaDeviceGetAttribute");
-  return count;
-}
-
 template <typename T, int d> void launch_head_dim(const HstuProblem &p, cudaStream_t stream) {
   using A = Arrangement<T, d>;
   constexpr auto kernel = attend<T, d, A>;
@@ -274,7 +253,7 @@ template <typename T, int d> void launch_head_dim(const HstuProblem &p, cudaStre
       .k = tma::jagged_map<typename A::KTile>(p.k, p.total_k, p.heads, p.k_stride),
       .v = tma::jagged_map<typename A::KTile>(p.v, p.total_k, p.heads, p.v_stride),
   };
-  const int blocks = min(multiprocessors(), WorkItem<A>{0, p.heads, p.batch, p.max_q_len}.count());
+  const int blocks = min(ladder::multiprocessors(), WorkItem<A>{0, p.heads, p.batch, p.max_q_len}.count());
   kernel<<<blocks, A::threads, smem_bytes, stream>>>(maps, p);
   ladder::check(cudaGetLastError(), "h5b_wgmma: launch");
 }

@@ -38,12 +38,12 @@ template <typename T, int d> struct Arrangement {
   // Consumer warpgroups with 64 rows each, and a producer warpgroup. Per thread, O takes d / 2 registers, S
   // half of a tile's keys, and P a quarter. 512 threads start with 128 registers each: 32 + 3 x 160 = 4 x
   // 128. 384 threads start with 168: 40 + 2 x 232 = 3 x 168.
-  static constexpr int consumers = d <= 128 ? 3 : 2;
-  static constexpr int producer_registers = consumers == 3 ? 32 : 40,
-                       consumer_registers = consumers == 3 ? 160 : 232;
-  static constexpr int threads = 128 * (consumers + 1), block_rows = 64 * consumers;
+  static constexpr int consumers = d <= 128 ? 3 : 2, threads = 128 * (consumers + 1);
+  static constexpr int block_rows = 64 * consumers;
+  static constexpr int producer_registers = consumers == 3 ? 32 : 40;
+  static constexpr int consumer_registers = consumers == 3 ? 160 : 232;
   static constexpr int keys = d <= 64 ? 128 : d == 128 ? 80 : 64; // per tile
-  static constexpr int buffers = d == 256 ? 2 : 3, q_buffers = d == 256 ? 1 : 2;
+  static constexpr int q_buffers = d == 256 ? 1 : 2, buffers = d == 256 ? 2 : 3;
 
   /// Whether O is stored in whole rows, through Q's buffer. Otherwise it is stored from registers, a word per
   /// lane: at d = 64 whole rows are no faster.
@@ -202,7 +202,7 @@ template <typename T, int d, typename A, bool kIntervals> struct Consumer {
   const int consumer;
   const InTurn<A::consumers, 1> in_turn{consumer};
   RegTile<float, 16, A::keys> s;
-  RegTile<T, 16, A::keys> p;
+  RegTile<T, 16, A::keys> p_16;
   RegTile<float, 16, d> o;
   Turn<A::q_buffers> q_turn;
   Turn<A::buffers> k_turn, v_turn;
@@ -231,13 +231,13 @@ template <typename T, int d, typename A, bool kIntervals> struct Consumer {
     warpgroup::mma_wait(s);
     release_k();
     compute_p(item, visit);
-    copy(p, s);
+    copy(p_16, s);
 
     while ((visit = next_tile()).is_seen_by(consumer)) {
       // S = Q K^T, and O += P V with the P of the tile before
       in_turn.wait();
       warpgroup::mma_ABt(s, q_smem, smem.k.wait_full(k_turn));
-      warpgroup::mma_AB(o, p, smem.v.wait_full(v_turn), o);
+      warpgroup::mma_AB(o, p_16, smem.v.wait_full(v_turn), o);
       in_turn.pass();
       warpgroup::mma_wait<1>(s);
       release_k();
@@ -246,11 +246,11 @@ template <typename T, int d, typename A, bool kIntervals> struct Consumer {
       compute_p(item, visit);
       warpgroup::mma_wait(o);
       release_v();
-      copy(p, s);
+      copy(p_16, s);
     }
 
     // O += P V of the last tile
-    warpgroup::mma_AB(o, p, smem.v.wait_full(v_turn), o);
+    warpgroup::mma_AB(o, p_16, smem.v.wait_full(v_turn), o);
     warpgroup::mma_wait(o);
     release_v();
   }

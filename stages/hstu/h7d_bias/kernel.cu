@@ -294,7 +294,7 @@ template <typename T, int d, typename A, bool kIntervals> struct Consumer {
   const int consumer;
   const InTurn<A::consumers, 1> in_turn{consumer};
   RegTile<float, 16, A::keys> s;
-  RegTile<T, 16, A::keys> p;
+  RegTile<T, 16, A::keys> p_16;
   RegTile<float, 16, d> o;
   Turn<A::q_buffers> q_turn;
   Turn<A::buffers> k_turn, v_turn;
@@ -326,14 +326,14 @@ template <typename T, int d, typename A, bool kIntervals> struct Consumer {
     warpgroup::mma_wait(s);
     release_k();
     compute_p(visit);
-    copy(p, s);
+    copy(p_16, s);
 
     while ((visit = next_tile()).is_seen_by(consumer)) {
       // S = bias + Q K^T, and O += P V with the P of the tile before
       load_bias();
       in_turn.wait();
       warpgroup::mma_ABt(s, q_smem, smem.k.wait_full(k_turn), s);
-      warpgroup::mma_AB(o, p, smem.v.wait_full(v_turn), o);
+      warpgroup::mma_AB(o, p_16, smem.v.wait_full(v_turn), o);
       in_turn.pass();
       warpgroup::mma_wait<1>(s);
       release_k();
@@ -342,11 +342,11 @@ template <typename T, int d, typename A, bool kIntervals> struct Consumer {
       compute_p(visit);
       warpgroup::mma_wait(o);
       release_v();
-      copy(p, s);
+      copy(p_16, s);
     }
 
     // O += P V of the last tile
-    warpgroup::mma_AB(o, p, smem.v.wait_full(v_turn), o);
+    warpgroup::mma_AB(o, p_16, smem.v.wait_full(v_turn), o);
     warpgroup::mma_wait(o);
     release_v();
   }

@@ -1,6 +1,6 @@
 // The entry of a stage's library: one C function, ladder_launch, so that a build fits every version of
 // Python. It is the same for all operations except for bind_launch in <operation>_binding.cpp.
-// ladder/backends/extension.py calls it and has the same structs.
+// ladder/run/backends/extension.py calls it and has the same structs.
 #include <algorithm>
 #include <array>
 #include <bitset>

@@ -16,6 +16,23 @@ struct BlockOfKeys {
   }
 };
 
+/// Called by both warps of a pair, of kWarps per block. In the first one x holds silu's slopes, which it
+/// passes in fp16. In the second one x holds dP^T, which becomes dS^T.
+template <int kWarps, tiles::RegisterTile X, tiles::InSharedMemory Slopes>
+__device__ inline void multiply_by_slopes(X &x, Slopes &smem, bool is_first) {
+  tiles::RegTile<__half, X::rows, X::cols> slopes;
+  if (is_first) {
+    copy(slopes, x);
+    store(smem, slopes);
+  }
+  tiles::group<2>::sync(1 + tiles::group<kWarps>::warp() / 2);
+  if (!is_first) {
+    load(slopes, smem);
+    mul(x, x, slopes);
+    __syncwarp(); // dS^T may replace the slopes
+  }
+}
+
 /// The rows and gradients of one sequence and head, those of `Where`.
 template <typename T, int d, typename Where> struct SequenceGradients : Sequence<T, d, Where> {
   using Base = Sequence<T, d, Where>;
@@ -62,6 +79,40 @@ private:
   template <typename E> __device__ tiles::StridedMatrix<E, d> rows(E *tensor, int begin, int count) const {
     const int stride = p.heads * d;
     return {tensor + int64_t(begin) * stride + where().x * d, count, stride};
+  }
+};
+
+/// The tiles of queries that see one of a block's keys. Query i is at position i + shift; `last` is the last
+/// query.
+template <typename A, bool kIntervals> struct SeeingTiles {
+  const HstuMask<kIntervals> &mask;
+  const int shift, last, block_key;
+
+  /// The last such tile up to `tile`, or -1. Called by all threads of the block.
+  __device__ int up_to(int tile) const {
+    while (tile >= 0 && !sees(tile, block_key))
+      tile--;
+    return tile;
+  }
+
+  /// The last key tile before the block's own in which `tile` sees a key, counted from 1; 0 without one.
+  __device__ int before(int tile) const {
+    int key = block_key - A::keys;
+    while (key >= 0 && !sees(tile, key))
+      key -= A::keys;
+    return (key + A::keys) / A::keys;
+  }
+
+  /// Whether a query of the tile sees a key of the key tile that begins at `key_tile`.
+  __device__ bool sees(int tile, int key_tile) const {
+    const int first = tile * A::queries, end = min(last, (tile + 1) * A::queries - 1);
+    if constexpr (!kIntervals)
+      return HstuKeys(mask, first + shift, end + shift).any_in(key_tile, A::keys);
+    bool any = false;
+    for (int i = first + threadIdx.x; i <= end; i += blockDim.x)
+      for (int key = 0; key < A::keys; key += 64)
+        any |= mask.row_bits(i + shift, key_tile + key, min(64, A::keys - key)) != 0;
+    return __syncthreads_or(any);
   }
 };
 

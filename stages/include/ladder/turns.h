@@ -20,4 +20,14 @@ __device__ inline void pass_turn(int *counter, int turn) {
     ptx::store_release(counter, turn);
 }
 
+/// Adds 1 for the calling thread. What it has seen, a thread sees that waits for the count.
+__device__ inline void count_up(int *counter) {
+  __threadfence();
+  atomicAdd(counter, 1);
+}
+__device__ inline void wait_for_count(const int *counter, int count) {
+  while (ptx::load_acquire(counter) != count)
+    ;
+}
+
 } // namespace ladder

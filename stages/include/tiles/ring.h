@@ -58,7 +58,9 @@ template <SharedMemoryTile Tile, int kBuffers, int kParts = 1> struct Ring {
     return tiles[turn.buffer][part];
   }
   /// Releases the buffer. Called by a whole warp after all its lanes have finished reading: after
-  /// warpgroup::mma_wait, or after their own loads and a __syncwarp.
+  /// warpgroup::mma_wait, or after their own loads (ld.shared, ldmatrix), fence_async_proxy and a __syncwarp.
+  /// wgmma reads through the async proxy, as TMA writes. Ordinary loads do not: without the fence TMA may
+  /// overwrite what they have yet to read.
   __device__ void release(Turn turn) {
     if (lane_id() == 0)
       empty[turn.buffer].arrive();

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "ladder/backward_rows.h"
+#include "ladder/opaque_zero.h"
 #include "tiles/fragments_shared.h"
 #include "tiles/ring.h"
 #include "tiles/roles.h"
@@ -161,17 +162,6 @@ __device__ void produce(typename A::Shared &smem, const typename A::Maps &maps,
   }
 }
 
-/// 0, computed from the signs of a tile's exponentials. The sign of a NaN is 0, too: ex2 returns 0x7fffffff.
-template <RegisterTile S> __device__ inline uint32_t zero_of(const S &src) {
-  uint32_t bits = 0;
-#pragma unroll
-  for (const auto &block : src.pairs[0])
-#pragma unroll
-    for (const float2 &pair : block)
-      bits |= __float_as_uint(pair.x) | __float_as_uint(pair.y);
-  return bits >> 31; // the sign
-}
-
 /// A consumer: a warpgroup with 64 keys, and their gradients. S and dP are transposed (keys x queries), so
 /// P^T and dS^T are already in the registers that the next products read as operand A.
 template <typename T, int d, typename A> struct Consumer {
@@ -269,7 +259,7 @@ template <typename T, int d, typename A> struct Consumer {
     auto &x = columns<A::first_queries>(s, 0);
     compute_p(x, first_lse, tile_query);
     load(last_lse, smem.lse[q_turn.buffer], A::first_queries);
-    return zero_of(x);
+    return ladder::opaque_zero(x);
   }
 
   /// The last queries of the tile.
