@@ -3,6 +3,7 @@
 #include "instructions/addressing.h"
 #include "instructions/elementwise.h"
 #include "instructions/reduction.h"
+#include "instructions/tcgen05.h"
 #include "machine/address_space.h"
 #include "machine/cluster.h"
 
@@ -37,6 +38,8 @@ constexpr std::uint64_t kSectorBytes = 32;
 constexpr std::uint32_t kKindBits = 3; ///< BulkKind
 constexpr std::uint32_t kTensor = 1u << 2;
 constexpr std::uint32_t kMulticast = 1u << 3;
+constexpr std::uint32_t kPair =
+    1u << 4; ///< .cta_group::2: data and mbarrier may be in different blocks of a pair
 enum Place : std::size_t {
   kShared = 0,
   kOther = 4,
@@ -195,7 +198,8 @@ std::vector<std::uint8_t> read_box(Warp &warp, const BulkCopy &copy, int lane) {
   return data;
 }
 
-void load(Warp &warp, const BulkCopy &copy, int lane) {
+void load(Warp &warp, const Instruction &in, const BulkCopy &copy, int lane) {
+  const auto send = in.flags & kPair ? send_to_pair : send_to_cluster;
   BulkCopyInFlight flight;
   if (copy.map) {
     flight.data = read_box(warp, copy, lane);
@@ -206,7 +210,7 @@ void load(Warp &warp, const BulkCopy &copy, int lane) {
     flight.data.assign(data, data + copy.bytes);
   }
   if (!copy.cta_mask) {
-    send_to_cluster(warp, lane, copy.shared, copy.mbarrier, std::move(flight));
+    send(warp, lane, copy.shared, copy.mbarrier, std::move(flight));
     return;
   }
   // Each destination receives the data, and its mbarrier the byte count, at the same offsets as in this
@@ -221,8 +225,8 @@ void load(Warp &warp, const BulkCopy &copy, int lane) {
                      lane);
   for (std::uint32_t rank = 0; rank < cluster.size(); ++rank)
     if (*copy.cta_mask >> rank & 1)
-      send_to_cluster(warp, lane, machine::cluster_address(rank, offset(copy.shared)),
-                      machine::cluster_address(rank, offset(copy.mbarrier)), flight);
+      send(warp, lane, machine::cluster_address(rank, offset(copy.shared)),
+           machine::cluster_address(rank, offset(copy.mbarrier)), flight);
 }
 
 /// Returns the function that writes a store's data to global memory when it completes.
@@ -342,7 +346,7 @@ void bulk_copy(Warp &warp, const Instruction &in) {
       note_box(warp, in, copy);
     switch (kind) {
     case BulkKind::load:
-      load(warp, copy, lane);
+      load(warp, in, copy, lane);
       break;
     case BulkKind::store:
       store(warp, copy, combine_of(in, copy, lane), lane);
@@ -482,15 +486,17 @@ bool bind_bulk_copy(Binder &binder) {
     return bind_group(binder);
   for (const std::string &modifier : binder.source.modifiers)
     if (modifier.starts_with("im2col") || modifier.starts_with("tile::") || modifier == "cp_mask" ||
-        modifier.starts_with("cta_group"))
+        (modifier.starts_with("cta_group") && !binder.has("tensor")))
       binder.unsupported("." + modifier);
+  if (binder.has("cta_group::1") || binder.has("cta_group::2"))
+    needs_target(binder, {"sm_100a", "sm_100f"});
   const bool is_tensor = binder.has("tensor"), reduces = binder.has("reduce");
   const BulkKind kind = binder.has("prefetch")             ? BulkKind::prefetch
                         : binder.has("bulk_group")         ? BulkKind::store
                         : binder.has("global") && !reduces ? BulkKind::load
                                                            : BulkKind::exchange;
   machine::Instruction &out = binder.out;
-  out.flags = std::uint32_t(kind) | (is_tensor ? kTensor : 0);
+  out.flags = std::uint32_t(kind) | (is_tensor ? kTensor : 0) | (binder.has("cta_group::2") ? kPair : 0);
   std::vector<std::uint32_t> words(kWords);
   std::size_t next = 0;
   const auto other = [&] {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "instructions/binder.h"
+#include "machine/bulk.h"
 #include "machine/tensor_core.h"
 #include "machine/warp.h"
 
@@ -13,6 +14,10 @@ namespace ladder::instructions {
 /// Arrivals of commits on this mbarrier of the block: executes the work before each, in order, until the
 /// phase is complete. Runs only when a thread looks at the mbarrier.
 void land_commits(machine::Block &block, std::uint32_t mbarrier);
+
+/// As send_to_cluster; the destination and the mbarrier may be in different blocks of a pair.
+void send_to_pair(machine::Warp &warp, int lane, std::uint64_t destination, std::uint64_t mbarrier,
+                  machine::BulkCopyInFlight copy);
 
 /// A part of a tensor memory address, as in `[taddr + 8]`.
 struct TensorAddress {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from tensor_model import dot
@@ -9,7 +11,9 @@ from test_tensor_memory import ALLOC, ARCH, DEALLOC, THREADS, row_transfers
 from test_tensor_products import SHARED_BEGIN, dense, put, random_bits
 from warp_kernel import kernel_text
 
-from ladder.run.emulator import FaultError, Module
+from ladder.compile import EmulatorTarget, build_program
+from ladder.run.emulator import FaultError, Module, run_program
+from ladder.stages import include_directory
 
 SHARED = 64 * 1024
 
@@ -202,3 +206,11 @@ issued:
         for lane in lanes_of(row):
             expected[lane, 4 : 4 + row_bytes // 4] = words[row]
     assert np.array_equal(after, expected)
+
+
+def test_a_pair_loads_into_both_blocks_and_one_mbarrier() -> None:
+    """TMA with .cta_group::2; the program compares what has been loaded."""
+    source = Path(__file__).with_name("programs") / "tensor_pair.cu"
+    program = build_program([source], EmulatorTarget(ARCH), [f"-I{include_directory()}"])
+    result = run_program(program, [], ARCH)
+    assert result.exit_code == 0 and result.fault is None

@@ -449,3 +449,12 @@ def test_what_is_not_modelled_is_named(word: str) -> None:
     text = kernel(PLAIN, 16).replace("tcgen05.mma.", f"tcgen05.mma.{word}.")
     with pytest.raises(FaultError, match=rf"tcgen05.mma with .{word}"):
         Module(text, ARCH).launch("k", 1, THREADS, [np.zeros(1, np.uint8)] * 4)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["f16", "bf16", "tf32", *SMALL])
+def test_a_million_products(name: str) -> None:
+    """Of all bit patterns."""
+    case = Case(name, name, m=128, n=256)
+    for _ in range(-(-1_000_000 // (case.m * case.n * case.k))):
+        run_case(case)
