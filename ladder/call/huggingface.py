@@ -128,7 +128,7 @@ def _mask(**arguments: Any) -> Tensor | None:
         arguments["allow_is_causal_skip"] = False  # the layers are not causal by themselves
     mask: Tensor | None = sdpa_mask(**arguments)
     window = arguments.get("local_size")
-    if mask is None or window is None:
+    if mask is None or window is None or not arguments.get("allow_is_causal_skip", True):
         return mask
     rows, columns = mask.shape[-2:]
     queries = torch.arange(rows, device=mask.device)[:, None] + arguments.get("q_offset", 0)

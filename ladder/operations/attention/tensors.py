@@ -55,7 +55,8 @@ def check_tensors(
     if v.shape in (narrow, k.shape) and v.shape != of_v:
         raise UnsupportedProblem(
             f"{names[1]} has head_dim {k.shape[-1]} and {names[2]} {v.shape[-1]}: no rung computes this here",
-            f"Attention without sequences or a cache takes {names[2]} of {narrow[-1]}, as in MLA."
+            f"Attention without sequences or a cache takes {names[2]} of {narrow[-1]}, as in MLA; of other "
+            f"tensors fill all three with zeros to d = 256, and pass scale={k.shape[-1]} ** -0.5."
             if narrow != k.shape
             else "",
         )
