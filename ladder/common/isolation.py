@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 from ladder import errors
 from ladder.common import fork_server
@@ -76,6 +76,7 @@ class Child:
     that it may then read besides that one, and the only ones whose programs it may execute; None is all.
     Memory that is reserved and never touched does not count in ``memory_bytes``; 0 is no limit. With
     ``keeps_output``, what the child prints is kept in ``output`` instead of printed.
+    Children of one ``server`` share what it has imported; a name keeps that from all other children.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Child:
         readable: Sequence[Path] | None = None,
         memory_bytes: int = 0,
         keeps_output: bool = False,
+        server: str = "",
     ) -> None:
         self.memory_bytes = memory_bytes
         self.output = bytearray()
@@ -96,7 +98,7 @@ class Child:
         self._output, output = os.pipe()
         os.set_blocking(self._output, False)
         try:
-            self._server = _Server.of_this_process(preload)
+            self._server = _Server.of_this_process(preload, server)
             self._pid, self._handle = self._server.fork(preload, (channel.fileno(), output))
         except BaseException:
             self._channel.close()
@@ -279,9 +281,9 @@ _TOO_LONG = "A loop in its host code may not end, or launch too much."
 
 
 class _Server:
-    """The process that forks this process's children; it is started with the first one."""
+    """A process that forks this process's children; it is started with the first one."""
 
-    _instance: _Server | None = None
+    _instances: ClassVar[dict[str, _Server]] = {}
     _starting = threading.Lock()
 
     def __init__(self, preload: Sequence[str]) -> None:
@@ -304,11 +306,11 @@ class _Server:
         atexit.register(self._end)
 
     @classmethod
-    def of_this_process(cls, preload: Sequence[str]) -> _Server:
+    def of_this_process(cls, preload: Sequence[str], name: str = "") -> _Server:
         with cls._starting:
-            server = cls._instance
+            server = cls._instances.get(name)
             if server is None or server._owner != os.getpid() or server._process.poll() is not None:
-                server = cls._instance = cls(preload)
+                server = cls._instances[name] = cls(preload)
             return server
 
     def fork(self, preload: Sequence[str], descriptors: Sequence[int]) -> tuple[int, int]:

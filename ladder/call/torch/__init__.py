@@ -14,7 +14,9 @@ from ladder.doors import door
 if TYPE_CHECKING:
     from ladder.call.torch.activation import activate
     from ladder.call.torch.command import DESCRIPTION, add_options, run
-    from ladder.call.torch.judging import Limits, Verdict, verify
+    from ladder.call.torch.judging import NOT_JUDGED, RIGHT, WRONG, Limits, Reason, Verdict, verify
+    from ladder.call.torch.kernelbench import pairs
+    from ladder.call.torch.launching import Launch, launch_of, read_launch
     from ladder.call.torch.scripts import run_script
 
 __getattr__ = door(__name__)

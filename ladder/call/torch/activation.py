@@ -6,7 +6,6 @@ import ctypes
 import os
 import re
 import sys
-from pathlib import Path
 
 from ladder.call.torch.device_library import (
     HEADERS,
@@ -45,7 +44,7 @@ def activate() -> None:
             "pip install torch --index-url https://download.pytorch.org/whl/cpu",
         )
     library = device_library()
-    _point_builds_at(cuda_home())
+    set_variables()
     ctypes.CDLL(str(library))
     from ladder.call.torch import interface
 
@@ -53,8 +52,9 @@ def activate() -> None:
     _active = True
 
 
-def _point_builds_at(home: Path) -> None:
+def set_variables() -> None:
     """Sets what ``torch.utils.cpp_extension`` and other build systems read from the environment."""
+    home = cuda_home()
     os.environ["CUDA_HOME"] = os.environ["CUDA_PATH"] = str(home)
     os.environ["PATH"] = os.pathsep.join([str(home / "bin"), os.environ.get("PATH", "")])
     # The compiler of the toolkit replaces the architectures; this only keeps torch from guessing.

@@ -1,4 +1,4 @@
-"""The process of one run of ``ladder verify``: ``python -m ladder.call.torch.judged JOB.json FOLDER``.
+"""What a process of ``ladder verify`` does, in one run.
 
 It runs either the reference, on the CPU, or the candidate, on the emulated GPU. It only computes and writes
 files into FOLDER: tensors as their bytes, and ``result.json``. What they mean is decided by
@@ -8,15 +8,22 @@ files into FOLDER: tensors as their bytes, and ``result.json``. What they mean i
 from __future__ import annotations
 
 import copy
+import functools
 import importlib.util
+import inspect
 import json
 import math
 import os
 import stat
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from ladder.call.torch.activation import set_variables
+from ladder.call.torch.launching import LaunchedCandidate, resolved
+from ladder.call.torch.shrinking import integer_constants, shrunk
 
 #: The seed of a model's parameters, the same for the reference and the candidate, as in KernelBench.
 MODEL_SEED = 42
@@ -92,6 +99,8 @@ def variants(inputs: Sequence[Any]) -> dict[str, list[Any]]:
 
     changes: dict[str, Callable[[Any], Any]] = {
         "16 times as large": lambda one: one * 16,
+        # Sums of exponentials overflow; a reference in half precision may, too, and is then left out.
+        "64 times as large": lambda one: one * 64,
         "all negative": lambda one: -one.abs(),
         "all equal": lambda one: torch.full_like(one, 0.5),
     }
@@ -109,36 +118,82 @@ def run_reference(job: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
     torch.set_grad_enabled(False)
     module = load(job["file"])
-    for name, value in job["constants"].items():
-        if not hasattr(module, name):
-            raise AttributeError(f"it has no constant {name}")
-        setattr(module, name, value)
+    constants = _with_constants(module, job["constants"], job["shrink"])
     init = list(module.get_init_inputs()) if hasattr(module, "get_init_inputs") else []
     torch.manual_seed(MODEL_SEED)
-    model = module.Model(*init)
-    cases: dict[str, list[Any]] = {}
-    for seed in INPUT_SEEDS:
-        torch.manual_seed(seed)
-        cases[f"seed {seed}"] = list(module.get_inputs())
+    model = module.Model(*init) if hasattr(module, "Model") else _function_model(module.reference)
+    names = inspect.signature(model.forward if hasattr(module, "Model") else module.reference).parameters
+    cases: dict[str, list[Any]] = {f"seed {seed}": _drawn(module, seed) for seed in INPUT_SEEDS}
     cases |= variants(cases[f"seed {INPUT_SEEDS[0]}"])
     described = []
     for number, (name, inputs) in enumerate(cases.items()):
         given = [save(folder, f"in_{number}_{i}", one) for i, one in enumerate(inputs)]
         usual, again = (outputs_of(model(*copy.deepcopy(inputs))) for _ in range(2))
         exact = outputs_of(_doubled(model)(*[_doubled(one) for one in inputs]))
-        described.append(
-            {
-                "name": name,
-                "inputs": given,
-                "usual": [save(folder, f"usual_{number}_{i}", one) for i, one in enumerate(usual)],
-                "exact": [save(folder, f"exact_{number}_{i}", one) for i, one in enumerate(exact)],
-                "is_the_same_again": all(
-                    torch.equal(one.nan_to_num(), two.nan_to_num())
-                    for one, two in zip(usual, again, strict=True)
-                ),
-            }
-        )
-    return {"init": init, "cases": described}
+        case = {
+            "name": name,
+            "inputs": given,
+            "usual": [save(folder, f"usual_{number}_{i}", one) for i, one in enumerate(usual)],
+            "exact": [save(folder, f"exact_{number}_{i}", one) for i, one in enumerate(exact)],
+            "is_the_same_again": all(
+                torch.equal(one.nan_to_num(), two.nan_to_num()) for one, two in zip(usual, again, strict=True)
+            ),
+        }
+        if job["launch"]:
+            call = resolved(job["launch"], vars(module), dict(zip(names, inputs, strict=False)), usual)
+            initial = [_initial(value, one) for value, one in zip(call["initial"], usual, strict=True)]
+            call["initial"] = [save(folder, f"initial_{number}_{i}", one) for i, one in enumerate(initial)]
+            case["call"] = call
+        described.append(case)
+    return {"init": init, "constants": constants, "cases": described}
+
+
+def _with_constants(module: Any, wanted: Mapping[str, int], shrink: bool) -> dict[str, int]:
+    """Sets constants of the module, then makes the others smaller; returns all that it has set."""
+    for name, value in wanted.items():
+        if not hasattr(module, name):
+            raise AttributeError(f"it has no constant {name}")
+        setattr(module, name, value)
+    if not shrink:
+        return dict(wanted)
+    others = {name: value for name, value in integer_constants(module).items() if name not in wanted}
+    return {**wanted, **shrunk(module, others)}
+
+
+def _drawn(module: Any, seed: int) -> list[Any]:
+    """The inputs of this seed; numpy's arrays become tensors."""
+    import numpy
+    import torch
+
+    torch.manual_seed(seed)
+    numpy.random.seed(seed)
+    return [torch.from_numpy(one) if isinstance(one, numpy.ndarray) else one for one in module.get_inputs()]
+
+
+def _function_model(function: Callable[..., Any]) -> Any:
+    """A reference that is a function of numpy's arrays, as a module."""
+    import numpy
+    import torch
+
+    class Reference(torch.nn.Module):
+        def forward(self, *inputs: Any) -> Any:
+            given = [one.numpy() if isinstance(one, torch.Tensor) else one for one in inputs]
+            found = function(*given)
+            found = found if isinstance(found, (tuple, list)) else [found]
+            return [torch.from_numpy(numpy.array(one)) for one in found]
+
+    return Reference()
+
+
+def _initial(value: Any, output: Any) -> Any:
+    """What an output holds before the call: a tensor, or the dtype and shape of one that is not written."""
+    import torch
+
+    if value is None:
+        return {"dtype": str(output.dtype).removeprefix("torch."), "shape": list(output.shape)}
+    if isinstance(value, torch.Tensor):
+        return value.to(output.dtype).reshape(output.shape)
+    return torch.full_like(output, value)
 
 
 def _doubled(value: Any) -> Any:
@@ -153,11 +208,9 @@ def _doubled(value: Any) -> Any:
 
 def run_candidate(job: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Runs the candidate on the job's cases, in this order, on the same input tensors."""
-    from ladder.call.torch.activation import activate
-    from ladder.run.emulator import last_fault, session
-
-    activate()
     import torch
+
+    from ladder.run.emulator import last_fault, session
 
     torch.set_grad_enabled(False)
     with session(job["arch"], **job["options"]) as run:
@@ -176,14 +229,13 @@ def _run_cases(job: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Saves the outputs of each call, and the inputs after the last one; names torch's operations."""
     import torch
 
-    module = load(job["file"])
-    torch.manual_seed(MODEL_SEED)
-    model = module.ModelNew(*job["init"]).cuda()
+    candidate = _candidate(job, folder)
     device: list[Any] = []
     described = []
     names: set[str] = set()
     for number, case in enumerate(job["cases"]):
         device = _placed(device, [read(folder, one) for one in case["inputs"]])
+        model = candidate(case)
         calls = []
         for call in range(job["calls"]):
             with _recorder() as operations:
@@ -194,6 +246,21 @@ def _run_cases(job: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         after = [save(folder, f"after_{number}_{i}", one) for i, one in enumerate(device)]
         described.append({"calls": calls, "after": after})
     return {"cases": described, "operations": sorted(names)}
+
+
+def _candidate(job: Mapping[str, Any], folder: Path) -> Callable[[Mapping[str, Any]], Callable[..., Any]]:
+    """What computes a case: the same module for all, or the function with the case's other arguments."""
+    import torch
+
+    if job["launch"]:
+        launched = LaunchedCandidate.built(Path(job["file"]), Path(job["beside"]), job["launch"], folder)
+        return lambda case: functools.partial(
+            launched, case["call"], [read(folder, one) for one in case["call"]["initial"]]
+        )
+    module = load(job["file"])
+    torch.manual_seed(MODEL_SEED)
+    model = module.ModelNew(*job["init"]).cuda()
+    return lambda case: model
 
 
 def _placed(device: list[Any], inputs: Sequence[Any]) -> list[Any]:
@@ -226,9 +293,14 @@ def _recorder() -> Any:
     return Operations()
 
 
-def main() -> None:
-    folder = Path(sys.argv[2])
-    job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+def run(job: Mapping[str, Any], place: str, environment: Mapping[str, str]) -> None:
+    """Does the job in a process of its own, which has torch with the emulated device. Leaves its files and
+    ``result.json`` in the folder ``place``.
+    """
+    folder = Path(place)
+    os.environ.update(environment)
+    set_variables()
+    tempfile.tempdir, sys.dont_write_bytecode = None, True
     try:
         result = (run_candidate if job["is_candidate"] else run_reference)(job, folder)
     except BaseException as error:
@@ -237,7 +309,3 @@ def main() -> None:
         shown = [line for line in lines if "error:" in line][:_LINES_SHOWN] or lines[-_LINES_SHOWN:]
         result = {"error": type(error).__name__, "message": "\n".join(shown)}
     (folder / RESULT).write_text(json.dumps(result), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""The judge of ``ladder verify``: is a ``ModelNew`` with CUDA kernels right, and do its kernels do the work?
+"""The judge of ``ladder verify``: is a ``ModelNew``, or a ``.cu``, right, and do its kernels do the work?
 
 Reference and candidate run in processes of their own, confined and limited; this process runs neither. It
 compares what they wrote. docs/verify.md has the rules, and what they cannot see.
@@ -7,9 +7,8 @@ compares what they wrote. docs/verify.md has the rules, and what they cannot see
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import sys
+import signal
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -19,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from ladder.call.torch import judged
 from ladder.call.torch.device_library import cuda_home, device_library
+from ladder.call.torch.launching import Launch
 from ladder.common import cache, files
 from ladder.common.isolation import Child, ProcessEnded
+from ladder.errors import InvalidProblem
 from ladder.run.emulator import likeliest_first, parse_findings
 from ladder.stages import DEFAULT_ARCH, require_arch
 
@@ -74,8 +75,9 @@ class Verdict:
     def exit_code(self) -> int:
         return {RIGHT: 0, WRONG: 1, NOT_JUDGED: 2}[self.verdict]
 
-    def as_json(self) -> str:
-        return json.dumps(asdict(self), indent=2)
+    def as_json(self, **names: str) -> str:
+        """The verdict on several lines; with ``names`` of what was judged, these and the verdict on one."""
+        return json.dumps({**names, **asdict(self)}, indent=None if names else 2)
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ class _Case:
     usual: Sequence[Tensor]
     exact: Sequence[Tensor]
     bounds: Sequence[float]
+    call: Mapping[str, Any] | None
 
 
 class _Stop(Exception):
@@ -110,31 +113,39 @@ def verify(
     candidate: Path,
     reference: Path,
     *,
+    launch: Launch | None = None,
     shapes: Sequence[Mapping[str, int]] = (),
+    shrink: bool = False,
     arch: str | None = None,
     tolerance: float | None = None,
     limits: Limits | None = None,
 ) -> Verdict:
-    """Judges the ``ModelNew`` of ``candidate`` by the ``Model`` of ``reference``.
+    """Judges the ``ModelNew`` of ``candidate``, or a ``.cu`` with its ``launch``, by the ``Model`` or the
+    function ``reference`` of ``reference``.
 
     ``shapes`` replace constants of the reference's module, one set after the other; without any, the
-    reference runs as it is. ``tolerance`` replaces the tolerance of the output's format.
+    reference runs as it is. With ``shrink``, its other constants become smaller by the rule of
+    :mod:`ladder.call.torch.shrinking`. ``tolerance`` replaces the tolerance of the output's format.
 
-    Raises :class:`LadderError` for a file that does not exist, an unknown architecture, or a torch that
-    cannot be given the emulated device.
+    Raises :class:`LadderError` for a file that does not exist, a ``.cu`` without a launch, an unknown
+    architecture, or a torch that cannot be given the emulated device.
     """
     arch = arch or DEFAULT_ARCH
     require_arch(arch)
-    for file in (candidate, reference):
-        files.require_file(file, (".py",))
+    files.require_file(candidate, (".py", ".cu", ".cuh"))
+    files.require_file(reference, (".py",))
+    if (candidate.suffix != ".py") != (launch is not None):
+        raise InvalidProblem("a .cu needs a launch, and a .py has none", "docs/verify.md has an example.")
     cuda_home()
     device_library()
     began = time.monotonic()
     verdict = Verdict()
-    judge = _Judge(candidate, reference, arch, tolerance, limits or Limits(), verdict, began)
+    judge = _Judge(candidate, reference, launch, shrink, arch, tolerance, limits or Limits(), verdict, began)
     try:
-        for constants in shapes or [{}]:
-            judge.judge(constants)
+        # One folder for all sizes: what the candidate builds, it builds once.
+        with tempfile.TemporaryDirectory(prefix="ladder-") as folder:
+            for constants in shapes or [{}]:
+                judge.judge(constants, Path(folder))
     except _Stop as stop:
         verdict.verdict = stop.verdict
         verdict.reasons.append(stop.reason)
@@ -148,71 +159,76 @@ def verify(
 class _Judge:
     candidate: Path
     reference: Path
+    launch: Launch | None
+    shrink: bool
     arch: str
     tolerance: float | None
     limits: Limits
     verdict: Verdict
     began: float
 
-    def judge(self, constants: Mapping[str, int]) -> None:
-        """Judges the candidate with these constants of the reference."""
+    def judge(self, constants: Mapping[str, int], folder: Path) -> None:
+        """Judges the candidate with these constants of the reference; ``folder`` is the candidate's."""
         with tempfile.TemporaryDirectory(prefix="ladder-") as name:
-            init, cases = self._reference(constants, Path(name))
+            constants, init, cases = self._reference(constants, Path(name))
         # The outputs of the reference are in this process only, where no candidate can read them.
-        with tempfile.TemporaryDirectory(prefix="ladder-") as name:
-            folder = Path(name)
-            shutil.copyfile(self.candidate, folder / self.candidate.name)
-            for case in cases:
-                for file, data in case.contents.items():
-                    (folder / file).write_bytes(data)
-            self._first_run(folder, init, cases, constants)
-            if self.verdict.reasons:
-                return  # what is wrong already needs no further run
-            for treatment, options in _FURTHER.items():
-                self._further_run(folder, init, cases[0], treatment, options)
+        shutil.copyfile(self.candidate, folder / self.candidate.name)
+        for case in cases:
+            for file, data in case.contents.items():
+                (folder / file).write_bytes(data)
+        self._first_run(folder, init, cases, constants)
+        if self.verdict.reasons:
+            return  # what is wrong already needs no further run
+        for treatment, options in _FURTHER.items():
+            self._further_run(folder, init, cases[0], treatment, options)
 
     def _run(self, folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
         """Runs a job in a confined process. Its answer has ``error`` if the process ended without one."""
         environment = {
-            **os.environ,
             "HOME": str(folder),
-            "TMPDIR": str(folder),
             "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
             "XDG_CACHE_HOME": str(cache.root().parent),
             # torch calls ccache where it is installed, and its folder cannot be written here.
             "CCACHE_DISABLE": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
+            "LADDER_ARCH": self.arch,
         }
         left = self.limits.seconds - (time.monotonic() - self.began)
         if left <= 0:
             return {"error": "limit", "message": f"all runs took more than {self.limits.seconds:.0f} seconds"}
-        # Not in the folder, where an earlier run may have left a link to elsewhere.
-        with tempfile.NamedTemporaryFile("w", prefix="ladder-", suffix=".json", encoding="utf-8") as file:
-            json.dump({"arch": self.arch, **job}, file)
-            file.flush()
-            command = [sys.executable, "-m", "ladder.call.torch.judged", file.name, str(folder)]
-            try:
-                (folder / judged.RESULT).unlink(missing_ok=True)
-                with Child(folder=folder, memory_bytes=self.limits.memory_bytes, keeps_output=True) as child:
-                    self.verdict.protections = child.protections
-                    code = child.become(command, environment, left)
-            except ProcessEnded as error:
-                return {"error": "limit", "message": error.message}
-            except OSError as error:
-                return {"error": "answer", "message": f"its folder is not as it was: {error.strerror}"}
+        job = {"arch": self.arch, "launch": asdict(self.launch) if self.launch else None, **job}
+        try:
+            (folder / judged.RESULT).unlink(missing_ok=True)
+            with Child(
+                preload=["ladder.call.torch.preloaded"],
+                folder=folder,
+                memory_bytes=self.limits.memory_bytes,
+                keeps_output=True,
+                server="ladder verify",
+            ) as child:
+                self.verdict.protections = child.protections
+                child.ask(judged.run, job, str(folder), environment, seconds=left)
+        except ProcessEnded as error:
+            kind = "limit" if error.code == -signal.SIGKILL else "process"
+            return {"error": kind, "message": error.message}
+        except OSError as error:
+            return {"error": "answer", "message": f"its folder is not as it was: {error.strerror}"}
         try:
             return dict(json.loads(judged.contents(folder, judged.RESULT)))
         except (OSError, ValueError, TypeError, RecursionError):
-            return {"error": "process", "message": f"its process ended with {code} and without a result"}
+            return {"error": "process", "message": "its process ended without a result"}
 
-    def _reference(self, constants: Mapping[str, int], folder: Path) -> tuple[list[Any], list[_Case]]:
-        job = {"is_candidate": False, "file": str(self.reference.resolve()), "constants": dict(constants)}
+    def _reference(
+        self, constants: Mapping[str, int], folder: Path
+    ) -> tuple[Mapping[str, int], list[Any], list[_Case]]:
+        """The constants that it has set, what models are made of, and the cases."""
+        file = str(self.reference.resolve())
+        job = {"is_candidate": False, "file": file, "constants": dict(constants), "shrink": self.shrink}
         result = self._run(folder, job)
         if "error" in result:
             raise _Stop(NOT_JUDGED, "reference", f"the reference: {result['error']}: {result['message']}")
         try:
             cases = [self._case(described, folder) for described in result["cases"]]
-            init = list(result["init"])
+            init, constants = list(result["init"]), dict(result["constants"])
         except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
             raise _Stop(
                 NOT_JUDGED, "reference", f"the reference has written something else: {error}"
@@ -225,15 +241,15 @@ class _Judge:
         if not _depend_on_inputs(finite):
             message = "the reference's outputs are the same for all inputs, within the bounds"
             raise _Stop(NOT_JUDGED, "reference", message)
-        return init, finite
+        return constants, init, finite
 
     def _case(self, described: Mapping[str, Any], folder: Path) -> _Case:
         usual, exact = ([judged.read(folder, one) for one in described[key]] for key in ("usual", "exact"))
-        contents = {
-            one["file"]: judged.contents(folder, one["file"]) for one in described["inputs"] if "file" in one
-        }
+        call = described.get("call")
+        given = [*described["inputs"], *(call["initial"] if call else ())]
+        contents = {one["file"]: judged.contents(folder, one["file"]) for one in given if "file" in one}
         bounds = [self._bound(one, two) for one, two in zip(usual, exact, strict=True)]
-        return _Case(described["name"], described["inputs"], contents, usual, exact, bounds)
+        return _Case(described["name"], described["inputs"], contents, usual, exact, bounds, call)
 
     def _bound(self, usual: Tensor, exact: Tensor) -> float:
         """The largest error allowed: of whole numbers none."""
@@ -248,8 +264,9 @@ class _Judge:
         return {
             "is_candidate": True,
             "file": str(folder / self.candidate.name),
+            "beside": str(self.candidate.resolve().parent),
             "init": init,
-            "cases": [{"inputs": list(case.inputs)} for case in cases],
+            "cases": [{"inputs": list(case.inputs), "call": case.call} for case in cases],
             "calls": calls,
         }
 
@@ -314,8 +331,8 @@ class _Judge:
         try:
             if treatment == "without kernels":
                 if "error" not in result and self._is_right(case, folder, result["cases"][0]["calls"][0]):
-                    message = "its outputs are right although its kernels do not run: torch computes them"
-                    self._refuse("computed by torch", message)
+                    message = "its outputs are right although its kernels do not run: the host computes them"
+                    self._refuse("computed by the host", message)
                 return
             _require_run(result, treatment)
             if treatment == "in another order":

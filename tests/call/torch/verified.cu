@@ -91,6 +91,12 @@ __global__ void endless(const float *x, volatile float *y, int n) {
   }
 }
 
+#ifdef IS_PART_OF_A_PROGRAM // which does not link by itself
+int of_another_file();
+
+int main() { return of_another_file(); }
+#endif
+
 #define LAUNCH(name)                                                                                         \
   extern "C" void launch_##name(float *x, float *y, int rows, int n) { name<<<rows, 32>>>(x, y, n); }
 LAUNCH(right)
