@@ -13,6 +13,7 @@ from ladder.cli.options import add_command, not_negative
 from ladder.cli.output import say_written
 from ladder.common import files
 from ladder.common.terminal import console, errors, print_table
+from ladder.errors import LadderError
 
 if TYPE_CHECKING:
     from ladder.course.classroom import Entry
@@ -39,6 +40,15 @@ def add(commands: Any) -> None:
     board = add_command(actions, "board", _board, "rank rungs by what they count; write a CSV file")
     board.add_argument("--by", choices=_BY, default=_BY[0], help="(%(default)s)")
     _add_folder(board, "board.csv")
+    board.add_argument(
+        "--season",
+        type=Path,
+        metavar="FILE",
+        help="rank solutions of the exercises that it lists; write pages",
+    )
+    board.add_argument(
+        "--html", type=Path, default=Path("site"), metavar="FOLDER", help="for a season's pages (%(default)s)"
+    )
 
 
 def _add_folder(parser: argparse.ArgumentParser, csv: str) -> None:
@@ -76,6 +86,8 @@ def _solved_table(page: ClassPage) -> Table:
 def _board(options: argparse.Namespace) -> int:
     from ladder.course.classroom import board_csv, rank
 
+    if options.season:
+        return _season(options)
     entries = rank(options.folder, options.by, options.jobs)
     for problem in dict.fromkeys((one.computes, one.problem) for one in entries if one.rank):
         of_problem = [one for one in entries if one.rank and (one.computes, one.problem) == problem]
@@ -86,6 +98,22 @@ def _board(options: argparse.Namespace) -> int:
             errors.print(escape(text), style="yellow", highlight=False, soft_wrap=True)
     _write(options.csv, board_csv(entries))
     return 0 if all(one.rank for one in entries) else 1
+
+
+def _season(options: argparse.Namespace) -> int:
+    from ladder.course.classroom import read_season, season_pages
+    from ladder.show.render import season_document
+
+    pages, refused = season_pages(options.folder, read_season(options.season), options.jobs)
+    for text in refused:
+        errors.print(escape(text), style="yellow", highlight=False, soft_wrap=True)
+    try:
+        options.html.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LadderError(f"cannot make the folder {options.html}: {error.strerror}") from error
+    for name, page in pages.items():
+        _write(options.html / name, season_document(page))
+    return 1 if refused else 0
 
 
 def _board_table(entries: list[Entry], title: str, by: str) -> Table:

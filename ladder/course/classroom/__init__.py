@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ladder.course.classroom.board import Entry, rank
     from ladder.course.classroom.grading import Grade, Grades, grade_class
     from ladder.course.classroom.results import board_csv, class_page, grades_csv
+    from ladder.course.classroom.season import Season, SeasonError, read_season, season_pages
     from ladder.course.classroom.students import Submission, SubmissionError, submissions
 
 __getattr__ = door(__name__)

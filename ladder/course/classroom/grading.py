@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ladder.common import processes
@@ -31,7 +31,8 @@ class Grade:
     """What one student has of one exercise.
 
     ``tries`` and ``hints`` are what the student's own record says, None if it says nothing. ``case`` is the
-    first failing case in a few words, ``text`` all that the check says of it.
+    first failing case in a few words, ``text`` all that the check says of it. ``counts`` are a right
+    solution's, on the problem or run with the largest ones.
     """
 
     student: str
@@ -41,6 +42,7 @@ class Grade:
     hints: int | None = None
     case: str = ""
     text: str = ""
+    counts: Mapping[str, int | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class _Judged(Kept):
     solved: bool
     case: str
     text: str
+    counts: Mapping[str, int | None]
 
 
 @dataclass(frozen=True)
@@ -192,10 +195,11 @@ def _grade(job: _Job, progress: Steps) -> Grade:
             return Grade(student, exercise.name, UNREADABLE, tries, hints, "unreadable", error.message)
         found = kept(_Judged, verdict_key(exercise, sources), lambda: _judge(exercise, sources))
     state = SOLVED if found.solved else UNSOLVED
-    return Grade(student, exercise.name, state, tries, hints, found.case, found.text)
+    return Grade(student, exercise.name, state, tries, hints, found.case, found.text, found.counts)
 
 
 def _judge(exercise: Exercise, sources: Mapping[str, bytes]) -> _Judged:
     verdict = check_sources(exercise, sources, shown_as=Path(exercise.name))
     text = verdict.findings[0].text if verdict.findings else ""
-    return _Judged(not verdict.was_ended, verdict.passed, verdict.first_failing_case, text)
+    case = verdict.first_failing_case
+    return _Judged(not verdict.was_ended, verdict.passed, case, text, dict(verdict.counts))

@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     )
     from ladder.course.exercises.program_output import PRINTED, printed
     from ladder.course.exercises.reading import broken_exercises, exercises, get_exercise, read_exercise
+    from ladder.course.exercises.reference_counts import counts_file, read_counts
     from ladder.course.exercises.report import PROSE_WIDTH, afterword_lines, verdict_lines
     from ladder.course.exercises.table import ExerciseError
-    from ladder.course.exercises.verdict import KINDS, Verdict, counter_in_english
+    from ladder.course.exercises.verdict import KINDS, Verdict, counter_in_english, counter_words
     from ladder.course.exercises.wording import worded
     from ladder.course.exercises.workspace import Workspace, write_working_copy
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ladder.show.render.placement import placed_line_lines, placement_lines
     from ladder.show.render.profile import bounds_table, line_tables, most_stalled, note, profile_tables
     from ladder.show.render.report_page import Report, RungReport, report_document
+    from ladder.show.render.season_page import SeasonPage, SeasonPlace, SeasonRound, season_document
     from ladder.show.render.story import STORY_NOTE, story_table, verdict_line
     from ladder.show.render.tables import (
         comparison_table,

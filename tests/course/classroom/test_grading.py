@@ -116,7 +116,7 @@ def test_a_folder_that_is_not_a_class_s(folder: Path, capsys) -> None:
 
 def test_names_of_students_are_text_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a page nor a spreadsheet runs them."""
-    monkeypatch.setattr(grading_module, "kept", lambda *_: grading_module._Judged(True, True, "", ""))
+    monkeypatch.setattr(grading_module, "kept", lambda *_: grading_module._Judged(True, True, "", "", {}))
     (folder / "ann").rename(folder / "=1+1")
     (folder / "ben").rename(folder / "<b>ben")
     assert main(["class", "grade", str(folder)]) == 0
