@@ -19,6 +19,7 @@ BENCHMARKS = {
     "random": "whether every rung is right on problems drawn at random; prints those on which one is not",
     "mutants": "how many wrong rungs, made by machine, the verdicts find",
     "gaps": "how many wrong answers, made by machine, the checks of exercises refuse",
+    "verify": "whether ladder verify refuses wrong candidates and passes right ones: results/verify.csv",
     "ceilings": "what the units of the GPU do at most: the rates that no kernel gets beyond",
 }
 _MODULES = {"emulator": "emulation"}

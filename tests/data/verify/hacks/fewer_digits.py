@@ -1,0 +1,3 @@
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return call("sum_in_half", x, empty(x))
