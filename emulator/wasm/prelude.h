@@ -26,6 +26,11 @@ constexpr auto find(Range &&range, const Value &value, Projection projection = {
   return std::find_if(std::begin(range), std::end(range),
                       [&](const auto &one) { return std::invoke(projection, one) == value; });
 }
+template <class Range, class Value, class Projection = identity>
+constexpr auto count(Range &&range, const Value &value, Projection projection = {}) {
+  return std::count_if(std::begin(range), std::end(range),
+                       [&](const auto &one) { return std::invoke(projection, one) == value; });
+}
 template <class Range, class Test> constexpr auto find_if(Range &&range, Test test) {
   return std::find_if(std::begin(range), std::end(range), std::move(test));
 }
