@@ -4,7 +4,26 @@ from pathlib import Path
 
 from ladder.call.torch import NOT_JUDGED, RIGHT, WRONG
 from tools.bench import __main__ as bench
-from tools.bench.verify import read_cases, summary
+from tools.bench.verify import CASES, TABLE, read_cases, read_table, summary
+
+
+def test_the_table_has_all_cases_and_each_is_judged_rightly() -> None:
+    cases = {case.name: case for case in read_cases(CASES)}
+    rows = {row["case"]: row for row in read_table(TABLE) if not row["source"]}
+    assert {*rows} == {*cases}
+    assert {name: row["verdict"] for name, row in rows.items()} == {
+        name: case.expected for name, case in cases.items()
+    }
+    assert {name: row["fault"] for name, row in rows.items()} == {
+        name: one.fault for name, one in cases.items()
+    }
+    assert all(case.candidate.is_file() and case.reference.is_file() for case in cases.values())
+
+
+def test_others_candidates_are_judged_rightly() -> None:
+    rows = [row for row in read_table(TABLE) if row["source"]]
+    assert [row for row in rows if row["verdict"] != row["expected"]] == []
+    assert len(rows) >= 30
 
 
 def test_a_case_is_what_its_table_says(tmp_path: Path) -> None:
