@@ -27,9 +27,11 @@ def probe(stage: Stage, problem: Problem, *, keys: bool) -> list[str]:
 
     With ``keys``, query i matches only key i and v is the identity, so row i of o holds the weights that
     query i gives to the keys. Always, all rows of v hold 1, 2, 3, ..., and so should each row of o.
+    With a softcap there is one so large that a query's own key still outweighs all others.
     """
     d = problem.head_dim
-    one_head = Problem(1, 1, _QUERIES, d, d, dtype=problem.dtype, scale=1.0)
+    softcap = None if problem.softcap is None else _LOGIT
+    one_head = Problem(1, 1, _QUERIES, d, d, dtype=problem.dtype, scale=1.0, softcap=softcap)
     numbered = torch.arange(1, d + 1, dtype=torch.float32).repeat(d, 1)
     try:
         weights = _keys_found(_run(stage, one_head, torch.eye(d))) if keys else []

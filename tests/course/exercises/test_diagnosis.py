@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ladder.common.words import describe, numbers, told_apart
+from ladder.course.exercises import probes
 from ladder.course.exercises.probes import _columns_found, _keys_found, _run
 from ladder.operations import (
     Problem,
@@ -634,6 +635,24 @@ def test_a_right_rung_finds_each_key_and_column() -> None:
     assert _keys_found(_run(discover()["v1_minimal"], problem, torch.eye(32))) == []
     columns = torch.arange(1, 33, dtype=torch.float32).repeat(32, 1)
     assert _columns_found(_run(discover()["v1_minimal"], problem, columns)) == []
+
+
+@pytest.mark.parametrize("softcap", [None, 2.0])
+def test_the_probe_of_a_rung_with_a_softcap_has_one(softcap: float | None, monkeypatch) -> None:
+    """A rung that needs a softcap divides by it. On the probe only a query's own key has a weight."""
+    asked: list[Problem] = []
+
+    def run(stage: object, problem: Problem, values: Tensor) -> Tensor:
+        asked.append(problem)
+        logits = torch.zeros(16, 64).diagonal_scatter(torch.full((16,), 64.0))
+        if problem.softcap is not None:
+            logits = problem.softcap * torch.tanh(logits / problem.softcap)
+        return torch.softmax(logits, 1) @ values
+
+    monkeypatch.setattr(probes, "_run", run)
+    rung = discover()["x4_softcap" if softcap else "v7_wgmma"]
+    assert probes.probe(rung, Problem(1, 1, 100, 150, 64, dtype="f16", softcap=softcap), keys=True) == []
+    assert len(asked) == 2 and all(rung.suits(problem) for problem in asked)
 
 
 def test_probes() -> None:
