@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: A kernel's source line, by file and number.
+#: A line in the kernel's own file, by file and number: the innermost one, which may call a header's function.
 Place = tuple[str, int]
 
 _SECTOR_BYTES = 32
@@ -58,7 +58,7 @@ def launch_work(
     rows: Iterable[Mapping[str, Any]],
     launches: int = 1,
 ) -> LaunchWork:
-    """The work of a launch whose executed instructions are ``rows``: their ``ptx`` or opcode, kernel line and
+    """The work of a launch whose executed instructions are ``rows``: their ``ptx`` or opcode, own line and
     counters, as in :meth:`ladder.run.emulator.Launch.instructions`.
     """
     total: dict[str, float] = {}
@@ -67,7 +67,7 @@ def launch_work(
         if not row["executed"]:
             continue
         amounts = instruction_amounts(opcode_of(row["ptx"]), row)
-        place = places.setdefault((row["kernel_file"], row["kernel_line"]), {})
+        place = places.setdefault((row["kernel_file"], row["own_line"]), {})
         for kind, amount in amounts.items():
             total[kind] = total.get(kind, 0) + amount
             place[kind] = place.get(kind, 0) + amount

@@ -17,7 +17,7 @@ def bound_picture(bounds: Mapping[str, Bound]) -> Figure:
     """Draws a panel per kernel with a bar per unit, its least time in microseconds; the longest bounds it.
     All panels have the same scale.
     """
-    heights = [len(bound.units) + 1.5 for bound in bounds.values()]
+    heights = [len(bound.units) + 2.2 for bound in bounds.values()]
     figure = new_figure(11, 0.6 + 0.4 * sum(heights))
     panels = figure.subplots(len(bounds), 1, squeeze=False, gridspec_kw={"height_ratios": heights})
     longest = max(bound.ms for bound in bounds.values()) * 1e3
@@ -39,6 +39,6 @@ def bound_picture(bounds: Mapping[str, Bound]) -> Figure:
         for side in ("top", "right", "bottom"):
             axes.spines[side].set_visible(False)
         axes.spines["left"].set_color(GREY)
-        heading = f"{title}: {bound.gpu.name}, {bound.clock_mhz:,.0f} MHz"
+        heading = f"{title}\n{bound.gpu.name}, {bound.clock_mhz:,.0f} MHz"
         axes.set_title(heading, fontsize=13, color=INK, loc="left", fontweight="bold")
     return figure

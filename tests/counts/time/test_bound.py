@@ -87,7 +87,7 @@ def test_dram_takes_what_the_l2_cannot_keep(tmp_path: Path) -> None:
 
 def test_lines_by_their_share(tmp_path: Path) -> None:
     rows = [
-        {"ptx": "@%p1 ld.shared.f32 %f1, [%r1];", "kernel_file": "k.cu", "kernel_line": line, "executed": 1,
+        {"ptx": "@%p1 ld.shared.f32 %f1, [%r1];", "kernel_file": "k.cu", "own_line": line, "executed": 1,
          "threads": 32, **NO_COUNTS, "wavefronts_ld": wavefronts}
         for line, wavefronts in ((7, 1), (9, 3))
     ]  # fmt: skip
@@ -119,7 +119,7 @@ def test_work_of_instructions(opcode: str, kind: str, amount: float) -> None:
 
 def test_products_and_sums_may_be_fused() -> None:
     rows = [
-        {"ptx": f"{opcode} %f1, %f2, %f3;", "kernel_file": "k.cu", "kernel_line": 1, "executed": 1,
+        {"ptx": f"{opcode} %f1, %f2, %f3;", "kernel_file": "k.cu", "own_line": 1, "executed": 1,
          "threads": 32, **NO_COUNTS}
         for opcode in ("mul.f32", "mul.f32", "add.f32", "fma.rn.f32")
     ]  # fmt: skip
