@@ -41,13 +41,13 @@ def add(commands: Any) -> None:
 def _run(options: argparse.Namespace) -> int:
     from ladder.run.evaluation import checked_stage, stage_remarks
     from ladder.show.render import findings_lines, remark_lines
-    from ladder.stages import discover, name_today
+    from ladder.stages import discover
 
     require_emulator(options, "sees every access")
     ladder = discover()
     for name in options.stages:
         _require_stage(name, ladder)
-    named = [name_today(name, ladder.names) for name in options.stages]
+    named = [ladder.today(name) for name in options.stages]
     names = named or [stage.name for stage in ladder]
     problems = None
     if is_problem_given(options):

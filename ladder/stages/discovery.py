@@ -54,11 +54,19 @@ class Ladder:
             stage for stage in self.stages if stage.computes == operation and not stage.is_by_the_manual
         )
 
-    def __getitem__(self, name: str) -> Stage:
-        """The rung of that name, or the rung that one of that earlier name is part of, with a warning. Raises
-        its :class:`StageError` if it is broken, and one if there is none.
+    def today(self, name: str) -> str:
+        """The name of the rung that ``name`` names: in full, by its number (``v1`` is ``v1_minimal``, unless
+        a rung is called v1), or by an earlier name, with a warning; else ``name`` itself.
         """
-        name = name_today(name, self.names)
+        names = self.names
+        by_number = [] if name in names else [one.name for one in self.stages if _has_number(one, name)]
+        return by_number[0] if by_number else name_today(name, names)
+
+    def __getitem__(self, name: str) -> Stage:
+        """The rung that ``name`` names: see :meth:`today`. Raises its :class:`StageError` if it is broken,
+        and one if there is none.
+        """
+        name = self.today(name)
         for stage in self.stages:
             if stage.name == name:
                 return stage
@@ -75,6 +83,11 @@ class Ladder:
             f"there is no stage {name!r}" + (f"; did you mean {near[0]}?" if near else ""),
             f"Stages: {', '.join(names)}",
         )
+
+
+def _has_number(stage: Stage, number: str) -> bool:
+    """Whether it is the project's rung of this number: no two have the same one."""
+    return stage.is_own and stage.name.partition("_")[0] == number
 
 
 def stage_and_options(spec: str) -> tuple[Stage, dict[str, OptionValue]]:

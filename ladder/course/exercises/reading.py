@@ -24,7 +24,7 @@ from ladder.course.exercises.table import ExerciseError, Table, read_table
 from ladder.errors import InvalidProblem, StageError
 from ladder.operations import Operation, get_operation
 from ladder.run.emulator import COUNTERS
-from ladder.stages import Ladder, discover, exercises_root, name_today
+from ladder.stages import Ladder, discover, exercises_root
 
 
 def exercises() -> tuple[Exercise, ...]:
@@ -84,7 +84,7 @@ def read_exercise(folder: Path, ladder: Ladder | None = None) -> Exercise:
     if rung in ladder.aside:
         raise ExerciseError(f"{path}: there is no rung {rung}")
     if rung:
-        rung = name_today(rung, ladder.names)
+        rung = ladder.today(rung)
     main_file = "kernel.cu" if rung else "program.cu"
     exercise = Exercise(
         name=folder.name,

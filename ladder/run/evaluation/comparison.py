@@ -31,7 +31,7 @@ from ladder.run.backends import Backend, Execution, Runner, get_backend
 from ladder.run.evaluation import verdict
 from ladder.run.evaluation.references import reference_of
 from ladder.run.evaluation.table import Row, columns, fill_row, make_row, to_frame
-from ladder.stages import OptionValue, Stage, discover, name_today
+from ladder.stages import OptionValue, Stage, discover
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -203,7 +203,7 @@ def run_comparison(
     problem = chosen.default_problem(operation) if problem is None else problem
     result = Comparison(operation)
     jobs: dict[str, _Job] = {}
-    for name in everything if stages is None else [name_today(name, ladder.names) for name in stages]:
+    for name in everything if stages is None else [ladder.today(name) for name in stages]:
         try:
             jobs[name] = _job(ladder[name], problem, chosen, arch, options or {})
         except UnsupportedProblem as error:
