@@ -65,9 +65,11 @@ KINDS: dict[str, Callable[[Tensor, Tensor], None]] = {
 }
 
 
-def wide(x: Tensor) -> Tensor:
-    """The same (B, H, N, d) in rows of all heads and one more, of NaNs."""
-    beside = torch.full_like(x[:, :1], torch.nan)
+def wide(x: Tensor, more: int) -> Tensor:
+    """The same (B, H, N, d) in rows of all heads and ``more`` others, of NaNs. Each tensor of a problem has
+    another number of them, so that a kernel that uses the strides of the wrong one shows.
+    """
+    beside = torch.full_like(x[:, :1], torch.nan).expand(-1, more, -1, -1)
     return torch.cat([x, beside], 1).transpose(1, 2).contiguous().transpose(1, 2)[:, : x.shape[1]]
 
 

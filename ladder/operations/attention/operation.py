@@ -94,7 +94,8 @@ class Attention(Operation):
         from ladder.operations.attention.jagged import offsets, packed
 
         inputs: dict[str, Any] = dict(zip("qkv", make_inputs(problem, device), strict=True))
-        inputs = {name: wide(x) for name, x in inputs.items()} if problem.strided else inputs
+        if problem.strided:
+            inputs = {name: wide(x, more) for more, (name, x) in enumerate(inputs.items(), start=1)}
         marks = dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k"))
         if problem.q_lens is not None and problem.kv_lens is not None:
             lengths = {"q": problem.q_lens, "k": problem.kv_lens, "v": problem.kv_lens}

@@ -78,7 +78,7 @@ class AttentionBackward(Attention):
         generator = torch.Generator().manual_seed(1)
         dtype = torch_dtypes()[problem.dtype]
         d_o = torch.randn(o.shape, generator=generator).to(device, dtype)
-        d_o = wide(d_o) if problem.strided else d_o
+        d_o = wide(d_o, more=4) if problem.strided else d_o
         d_lse = torch.randn(lse.shape, generator=generator).to(device) if problem.lse_gradient else None
         found = {**inputs, "o": o.to(dtype), "lse": lse.float(), "d_o": d_o, "d_lse": d_lse}
         return found if problem.sinks else {**found, "d_sinks": None}

@@ -34,7 +34,7 @@ def make_inputs(problem: DecodingProblem, device: str = "cpu") -> dict[str, Any]
         k, v = (_to_pages(problem, x, table) for x in (k, v))
     k, v = (x if scale is None else _in_e4m3(x, scale) for x, scale in zip((k, v), scales, strict=True))
     if problem.strided:
-        k, v = wide(k), wide(v)
+        k, v = wide(k, more=1), wide(v, more=2)
     inputs = {
         "q": q,
         "k_cache": k,
@@ -62,7 +62,7 @@ def _moved(x: Tensor, device: str) -> Tensor:
     """The tensor on the device, with its strides: NaN beside its rows there, too."""
     if x.is_contiguous() or device == "cpu":
         return x.to(device)
-    return wide(x.contiguous().to(device))
+    return wide(x.contiguous().to(device), more=x.stride(2) // x.shape[-1] - x.shape[1])
 
 
 def pages_of(problem: DecodingProblem) -> list[int]:

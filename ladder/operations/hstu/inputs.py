@@ -37,7 +37,11 @@ def make_inputs(problem: HstuProblem, device: str = "cpu") -> dict[str, Any]:
     if problem.page_size:
         pages, k, v = _to_pages(problem, k, v, generator)
     if problem.inputs == "strided":
-        q, k, v = (torch.cat([x, torch.full_like(x[:, :1], torch.nan)], 1) for x in (q, k, v))
+        # Each in rows of another width, so that a kernel that uses the strides of the wrong one shows.
+        q, k, v = (
+            torch.cat([x, torch.full_like(x[:, :1], torch.nan).expand(-1, more, -1)], 1)
+            for more, x in enumerate((q, k, v), start=1)
+        )
     inputs: dict[str, Any] = {
         **{name: x.to(dtype) for name, x in (("q", q), ("k", k), ("v", v))},
         "rab": _bias(problem, generator, dtype),
