@@ -28,8 +28,9 @@ void Operands::matrix(const char *operand, cudaDataType type, const void *data, 
   for (std::int64_t column = 0; column < (is_dense ? 1 : columns); ++column) {
     const std::uint64_t first = begin + std::uint64_t(column) * std::uint64_t(ld) * size;
     const std::uint64_t count = is_dense ? bytes : std::uint64_t(rows) * size;
-    if (access != Access::write)
-      Checking::active()->library_reads(name_ + " of " + operand, first, count);
+    if (access != Access::write && !unwritten_.contains(operand) &&
+        Checking::active()->library_reads(name_ + " of " + operand, first, count))
+      unwritten_.insert(operand); // not once more for each column and each batch
     uses_.push_back({first, first + count, access != Access::read});
   }
 }

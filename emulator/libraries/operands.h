@@ -35,6 +35,7 @@ public:
 private:
   std::string name_;
   std::vector<runtime::MemoryUse> uses_;
+  std::set<std::string> unwritten_; ///< operands that the sanitizer has reported
 };
 
 /// How a call ended: with the status of a refusal, or an error of the runtime.

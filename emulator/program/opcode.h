@@ -59,6 +59,9 @@ enum Trait : std::uint64_t {
   by_mode = 1ull << 41,       ///< a permutation that its modifier chooses
   sums = 1ull << 42,          ///< an atomic that adds
   floats = 1ull << 43,        ///< of floating-point type
+  of_block = 1ull << 44,      ///< strong only among the threads of a block
+  of_system = 1ull << 45,     ///< strong among all threads, the host's included
+  in_global = 1ull << 46,
 };
 } // namespace trait
 using trait::Trait;
@@ -103,6 +106,8 @@ enum class Effect : std::uint8_t {
   tensor_product, ///< tcgen05.mma
   tensor_copy,    ///< from shared to tensor memory
   tensor_commit,  ///< the thread's products and copies arrive on an mbarrier
+  grid_wait,      ///< for the previous launch
+  map_change,     ///< tensormap: writes a tensor map
   cluster_arrive,
   cluster_wait,
   shuffle,

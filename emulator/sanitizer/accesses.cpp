@@ -40,7 +40,8 @@ bool BlockChecker::races(const Access &past, const Access &now, bool now_reads, 
     return false;
   const bool both_strong = past.flags & now.flags & Access::strong;
   if (past.block != now.block)
-    return !both_strong && !knows_block(now.thread, past, !now_reads || passes_l1);
+    return !(both_strong && are_of_one_scope(past, now)) &&
+           !knows_block(now.thread, past, !now_reads || passes_l1);
   const bool same_warp = past.thread / 32 == now.thread / 32;
   if (both_strong && !(same_warp && past.flags & now.flags & Access::is_volatile))
     return false;
@@ -60,6 +61,15 @@ bool BlockChecker::races(const Access &past, const Access &now, bool now_reads, 
     }
   }
   return !clocks_.knows(thread, past.thread, past.epoch);
+}
+
+/// Whether two strong accesses by different blocks are strong for each other.
+bool BlockChecker::are_of_one_scope(const Access &past, const Access &now) const {
+  const auto is_of_block = [&](const Access &access) {
+    const Site &site = launch_.site(access.instruction);
+    return site.is(program::Trait::of_block) && !site.is_mbarrier;
+  };
+  return !is_of_block(past) && !is_of_block(now);
 }
 
 /// Atomics do not race, but the sum of floats depends on their order. A load that only makes later writes

@@ -41,7 +41,10 @@ void BlockChecker::copy(Warp &warp, const Instruction &in) {
     const Deed read = deed(at, good & from.global, Act::read, Where::global);
     InitialisedMemory::Locked initialised(launch_.initialised());
     for_lanes(good & from.global, [&](int lane) {
-      touch_global(read, initialised, lane, from.address[lane], std::min(bytes, bytes_read(warp, in, lane)));
+      const unsigned used = std::min(bytes, bytes_read(warp, in, lane));
+      if (launch_.overlaps_previous)
+        note_early(read, lane, from.address[lane], used);
+      touch_global(read, initialised, lane, from.address[lane], used);
     });
   }
   WarpCopies &copies = copies_[std::size_t(warp.index())];
@@ -127,8 +130,10 @@ void BlockChecker::bulk_copy(Warp &warp, const Instruction &in) {
       return;
     if (!is_first)
       return note(Kind::election, lane, std::uint64_t(std::popcount(warp.active())), Where::none);
+    uses_maps_in_memory_ |= copy.map && launch_.memory().find(copy.other, instructions::kTensorMapBytes);
     if (loads)
       return begin_load(at, lane, copy, phases);
+    store.map = copy.map ? copy.other : 0;
     store.read = begin_read(at, lane, copy.shared, bytes);
     if (copy.kind == instructions::BulkKind::exchange)
       begin_landing(at, lane,
@@ -171,6 +176,10 @@ bool BlockChecker::touch_bulk_global(const Context &at, const instructions::Bulk
     run.address[lane] = address;
     place_lane(at, run, lane, Space::global, bytes, 1, writes);
     good = good && run.global;
+    if (run.global && launch_.overlaps_previous)
+      note_early(accesses, lane, address, bytes);
+    if (run.global)
+      check_global_proxy(at, lane, address, bytes, writes);
     if (InitialisedMemory::Locked initialised(launch_.initialised()); run.global)
       touch_global(accesses, initialised, lane, address, bytes);
     if (writes)
@@ -221,7 +230,8 @@ void BlockChecker::begin_load(const Context &at, int lane, const instructions::B
                    .bytes = unsigned(copy.shared_extent),
                    .is_bulk = true,
                    .swizzle = copy.map ? std::optional(copy.map->swizzle) : std::nullopt,
-                   .source = nullptr},
+                   .source = nullptr,
+                   .map = copy.map ? copy.other : 0},
                   phases);
   };
   if (!copy.cta_mask)
@@ -264,15 +274,22 @@ void BlockChecker::begin_landing(const Context &at, int lane, const Landing &lan
   if (const auto parity = other.phase_of(signal->second))
     phases.try_emplace(*signal, Phase{lane, *parity});
   other.bulk_copies_[signal->second].push_back({std::uint32_t(address), landing.bytes, write.accesses[lane],
-                                                landing.source, clocks_.release(at.thread(lane))});
+                                                landing.source, clocks_.release(at.thread(lane)),
+                                                landing.map});
 }
 
-/// A thread's write without a proxy fence may take effect after that of the async proxy.
+/// A thread's write without a proxy fence may take effect after that of the async proxy. Of reads, ldmatrix
+/// needs the fence, too: on an H200 TMA overwrote rows that ldmatrix still read, though the warp had arrived
+/// at the mbarrier. Plain loads, whose values their threads use before they arrive, were never seen to fail.
 void BlockChecker::check_overwriting(const Context &at, int lane, const BlockChecker &owner,
                                      std::uint64_t address, unsigned bytes) {
   for (std::uint64_t chunk = address; chunk < address + bytes; chunk += kChunk)
-    if (const Access write = unfenced(at, lane, owner, std::uint32_t(chunk)); write.epoch)
-      return note({Kind::proxy, lane, chunk, Where::shared, write, true, true});
+    for (const bool wrote : {true, false}) {
+      const AsyncProxy::Touched &last =
+          wrote ? owner.async_.last_write(chunk) : owner.async_.last_matrix_read(chunk);
+      if (const Access past = unfenced(at, lane, owner, last); past.epoch)
+        return note({Kind::proxy, lane, chunk, Where::shared, past, wrote, true});
+    }
 }
 
 /// Waiters at the mbarrier see the copies that have landed, and everything that the issuing threads did

@@ -8,8 +8,7 @@ namespace ladder::sanitizer {
 void AsyncProxy::wrote(std::uint64_t address, unsigned bytes, const Access &write) {
   ++time_;
   for (std::size_t chunk = chunk_of(address); chunk <= chunk_of(address + bytes - 1); ++chunk) {
-    chunks_[chunk].write = write;
-    chunks_[chunk].time = time_;
+    chunks_[chunk].written = {write, time_};
     chunks_[chunk].swizzle = 0;
   }
 }
@@ -24,14 +23,14 @@ void AsyncProxy::fenced(BlockClocks::Moment now) {
 
 void AsyncProxy::copied(std::uint64_t address, unsigned bytes, machine::Swizzle swizzle) {
   for (std::size_t chunk = chunk_of(address); chunk <= chunk_of(address + bytes - 1); ++chunk) {
-    chunks_[chunk].time = 0;
+    chunks_[chunk].written.time = 0;
     chunks_[chunk].swizzle = std::uint8_t(1 + std::uint32_t(swizzle));
   }
 }
 
 void AsyncProxy::forget(std::uint64_t address, unsigned bytes) {
   for (std::size_t chunk = chunk_of(address); chunk <= chunk_of(address + bytes - 1); ++chunk) {
-    chunks_[chunk].time = 0;
+    chunks_[chunk].written.time = 0;
     chunks_[chunk].swizzle = 0;
   }
 }
@@ -43,14 +42,13 @@ void AsyncProxy::read(const std::vector<std::uint32_t> &addresses, std::size_t p
     reads_[chunk_of(address) * parties_ + party] = read;
 }
 
-Access AsyncProxy::unfenced(std::uint32_t address, int warp, std::uint32_t lanes) const {
-  const Chunk &chunk = chunks_[chunk_of(address)];
-  if (chunk.time == 0 || fences_[chunk.write.thread] > chunk.time)
-    return {};
+bool AsyncProxy::is_unfenced(const Touched &last, int warp, std::uint32_t lanes) const {
+  if (last.time == 0 || fences_[last.access.thread] > last.time)
+    return false;
   for (; lanes; lanes &= lanes - 1)
-    if (fences_[std::size_t(warp * 32 + std::countr_zero(lanes))] > chunk.time)
-      return {};
-  return chunk.write;
+    if (fences_[std::size_t(warp * 32 + std::countr_zero(lanes))] > last.time)
+      return false;
+  return true;
 }
 
 bool AsyncProxy::has_other_swizzle(std::uint32_t address, machine::Swizzle swizzle) const {

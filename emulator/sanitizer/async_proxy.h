@@ -30,6 +30,12 @@ using SharedRead = std::shared_ptr<AsyncRead>;
 
 class AsyncProxy {
 public:
+  /// The last access by a thread; time 0: none.
+  struct Touched {
+    Access access;
+    std::uint64_t time = 0;
+  };
+
   /// `begin` is the address of the shared memory, and `bytes` its size, or 0 for kernels that do not use the
   /// async proxy. Reads of one of the `parties` complete in order.
   AsyncProxy(std::uint32_t begin, std::uint32_t bytes, std::uint32_t threads, std::size_t parties)
@@ -37,6 +43,10 @@ public:
 
   // --- events: threads
   void wrote(std::uint64_t address, unsigned bytes, const Access &write);
+  /// ldmatrix read 16 bytes.
+  void read_matrix(std::uint64_t address, const Access &read) {
+    chunks_[chunk_of(address)].read = {read, ++time_};
+  }
   /// A write by a thread of another block, whose fences are not tracked here.
   void forget(std::uint64_t address, unsigned bytes);
   /// fence.proxy.async by `now.thread`
@@ -48,13 +58,13 @@ public:
   void read(const std::vector<std::uint32_t> &addresses, std::size_t party, const SharedRead &read);
 
   // --- checks
-  /// The last write by a thread if neither that thread nor one of `lanes` of the reading warp has fenced it;
-  /// epoch 0: none.
-  Access unfenced(std::uint32_t address, int warp, std::uint32_t lanes) const;
-  /// True if any other thread has fenced that write between two barriers: it knew of the write, and the
-  /// reader knows of its fence. `knows(thread, epoch)`.
-  template <typename Knows>
-  bool is_fenced_between(const Access &write, std::uint32_t address, Knows knows) const;
+  const Touched &last_write(std::uint64_t address) const { return chunks_[chunk_of(address)].written; }
+  const Touched &last_matrix_read(std::uint64_t address) const { return chunks_[chunk_of(address)].read; }
+  /// False if its thread or one of `lanes` of that warp has executed a fence since.
+  bool is_unfenced(const Touched &last, int warp, std::uint32_t lanes) const;
+  /// True if any other thread has executed a fence between two barriers: it knew of the access, and the async
+  /// proxy's thread knows of its fence. `knows(thread, epoch)`.
+  template <typename Knows> bool is_fenced_between(const Touched &last, Knows knows) const;
   /// A read whose completion the overwriting thread does not know of; epoch 0: none. `knows(block, thread,
   /// epoch)`.
   template <typename Knows> Access reader(std::uint64_t address, unsigned bytes, Knows knows);
@@ -69,8 +79,8 @@ private:
   /// Kept per thread. A reader is behind a thread by the buffers of a ring at most.
   static constexpr std::size_t kFences = 16;
   struct Chunk {
-    Access write;             ///< last write by a thread
-    std::uint64_t time = 0;   ///< time of that write; 0: none since the last copy
+    Touched written;          ///< by a thread, since the last copy
+    Touched read;             ///< by ldmatrix
     std::uint8_t swizzle = 0; ///< 1 + the swizzle mode of the last copy to it; 0: none
   };
 
@@ -85,10 +95,9 @@ private:
   std::uint64_t time_ = 0;
 };
 
-template <typename Knows>
-bool AsyncProxy::is_fenced_between(const Access &write, std::uint32_t address, Knows knows) const {
+template <typename Knows> bool AsyncProxy::is_fenced_between(const Touched &last, Knows knows) const {
   const auto orders = [&](const Fence &fence) {
-    return fence.time > chunks_[chunk_of(address)].time && fence.by.knows(write.thread, write.epoch) &&
+    return fence.time > last.time && fence.by.knows(last.access.thread, last.access.epoch) &&
            knows(fence.by.thread, fence.by.epoch);
   };
   return std::ranges::any_of(moments_,

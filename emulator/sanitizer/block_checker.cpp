@@ -75,6 +75,8 @@ void BlockChecker::store(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
   const Reach where = reach_operand(at, warp.active(), at.site.bytes, true);
   touch(at, where, Act::write, at.site.bytes);
+  if (uses_maps_in_memory_) [[unlikely]]
+    check_maps_in_use(at, where, at.site.bytes);
   if (!undefined_registers(warp).empty()) [[unlikely]]
     keep_undefined(at, where);
   if (at.site.flags & Access::strong)
@@ -230,12 +232,38 @@ void BlockChecker::fence(Warp &warp, const Instruction &in) {
   carry_out(context(warp, in), warp.active());
 }
 
+void BlockChecker::grid_wait(Warp &warp, const Instruction &in) {
+  const Context at = context(warp, in);
+  for_lanes(warp.active(),
+            [&](int lane) { grid_waits_.emplace_back(at.thread(lane), clocks_.epoch(at.thread(lane))); });
+  carry_out(at, warp.active());
+}
+
+/// Records an access before its thread, or one of whose wait it knows, has waited for the previous launch.
+void BlockChecker::note_early(const Deed &deed, int lane, std::uint64_t address, unsigned bytes) {
+  const std::uint32_t thread = deed.at.thread(lane);
+  const auto is_known = [&](const auto &wait) {
+    return wait.first == thread || clocks_.knows(thread, wait.first, wait.second);
+  };
+  if (std::ranges::any_of(grid_waits_, is_known))
+    return;
+  std::vector<EarlyUse> &all = launch_.early_uses;
+  if (!all.empty() && all.back().end == address && all.back().access.instruction == deed.at.index)
+    all.back().end += bytes;
+  else
+    all.push_back({address, address + bytes, !deed.reads(), access(deed.at, lane, deed.act),
+                   launch_place(block_index_)});
+}
+
 void BlockChecker::matrix(Warp &warp, const Instruction &in, bool writes) {
   const Context at = context(warp, in);
   if (warp.active() == kAllLanes) {
     const std::uint32_t rows = at.site.matrices == 4 ? kAllLanes : (1u << (8 * at.site.matrices)) - 1;
     const Reach where = reach_operand(at, rows, at.site.bytes, writes);
     touch(at, where, writes ? Act::write : Act::read, at.site.bytes);
+    if (!writes && launch_.copies_in_bulk())
+      for_lanes(where.shared,
+                [&](int lane) { async_.read_matrix(where.address[lane], access(at, lane, Act::read)); });
     report(at, at.site.bytes);
     if (where.lanes() != rows)
       return; // a row was masked off

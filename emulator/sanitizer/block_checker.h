@@ -77,6 +77,8 @@ public:
   void bulk_commit(machine::Warp &warp, const machine::Instruction &in);
   void bulk_wait(machine::Warp &warp, const machine::Instruction &in);
   void proxy_fence(machine::Warp &warp, const machine::Instruction &in);
+  void grid_wait(machine::Warp &warp, const machine::Instruction &in);
+  void map_change(machine::Warp &warp, const machine::Instruction &in);
   void cluster_wait(machine::Warp &warp, const machine::Instruction &in);
   void tensor_alloc(machine::Warp &warp, const machine::Instruction &in);
   void tensor_dealloc(machine::Warp &warp, const machine::Instruction &in);
@@ -117,8 +119,9 @@ private:
   struct CopyInFlight {
     std::uint32_t address, bytes;
     Access write;
-    SharedRead source; ///< the read of another block's shared memory, or nullptr
-    Knowledge issuer;  ///< of a bulk copy: what its thread had done and known; nullptr for other copies
+    SharedRead source;     ///< the read of another block's shared memory, or nullptr
+    Knowledge issuer;      ///< of a bulk copy: what its thread had done and known; nullptr for other copies
+    std::uint64_t map = 0; ///< in global memory: the tensor map that it reads; 0: none
   };
   /// Data in flight to the shared memory of a block of the cluster, and the mbarrier that counts its bytes.
   struct Landing {
@@ -128,6 +131,7 @@ private:
     bool is_bulk = false;                    ///< by the async proxy
     std::optional<machine::Swizzle> swizzle; ///< of a tensor copy
     SharedRead source;                       ///< the read of shared memory, or nullptr
+    std::uint64_t map = 0;                   ///< the address of its tensor map
   };
   struct Poll {
     std::uint32_t instruction = 0;
@@ -184,6 +188,7 @@ private:
   struct StoreInFlight {
     SharedRead read;
     std::vector<std::pair<std::uint64_t, unsigned>> runs{}; ///< address, bytes
+    std::uint64_t map = 0;                                  ///< the address of its tensor map
   };
   struct ThreadStores {
     std::vector<StoreInFlight> open;
@@ -294,6 +299,7 @@ private:
   void remember_write(Cell &cell, const Touch &touch) const;
   Access access(const Context &at, int lane, Act act) const;
   bool races(const Access &past, const Access &now, bool now_reads, bool passes_l1) const;
+  bool are_of_one_scope(const Access &past, const Access &now) const;
   bool are_unordered_sums(const Access &past, const Access &now) const;
   bool changes_nothing(const Context &at, int lane, std::uint64_t address, bool in_shared) const;
   bool any_changes_nothing(const Context &at, int first, std::uint64_t address, unsigned bytes,
@@ -302,6 +308,7 @@ private:
   bool is_same_store(const Context &at, int lane, const Access &past) const;
   template <typename Same> static bool all_elements(const Context &at, int lane, Same same);
   bool is_same_flag(const Context &at, const Access &past) const;
+  void note_early(const Deed &deed, int lane, std::uint64_t address, unsigned bytes);
   void check_repeated_constant(const Deed &deed, int lane, std::uint64_t address, unsigned bytes);
   void check_replaced_stores(const Deed &deed, int lane, std::uint64_t address, unsigned bytes);
 
@@ -355,7 +362,11 @@ private:
   void check_overwriting(const Context &at, int lane, const BlockChecker &owner, std::uint64_t address,
                          unsigned bytes);
   BlockChecker &checker(std::uint32_t block);
-  Access unfenced(const Context &at, int lane, const BlockChecker &owner, std::uint32_t address) const;
+  Access unfenced(const Context &at, int lane, const BlockChecker &owner,
+                  const AsyncProxy::Touched &last) const;
+  bool is_fenced(const Context &at, int lane, const Access &write) const;
+  void check_global_proxy(const Context &at, int lane, std::uint64_t address, unsigned bytes, bool writes);
+  void check_maps_in_use(const Context &at, const Reach &reach, unsigned bytes);
   void check_proxy(const Context &at, int lane, std::uint32_t address);
   void learn_phases_of_group(const machine::Warp &warp);
   SharedRead issue(const Context &at, std::size_t first);
@@ -421,7 +432,10 @@ private:
   std::unique_ptr<TensorShadow> tensor_; ///< nullptr: no tensor memory yet
   std::vector<WarpProducts> products_;   ///< by warp
   std::map<std::uint32_t, ThreadStores> stores_;
-  std::vector<WarpCopies> copies_;                                           ///< by warp
+  std::vector<std::pair<std::uint32_t, std::uint32_t>>
+      grid_waits_;                   ///< waits for the previous launch: thread, epoch
+  bool uses_maps_in_memory_ = false; ///< some copy has a tensor map in global memory
+  std::vector<WarpCopies> copies_;   ///< by warp
   std::unordered_map<std::uint64_t, std::vector<CopyInFlight>> bulk_copies_; ///< by mbarrier
   std::vector<LocalShadow> local_;                                           ///< by warp
   std::vector<UndefinedRegisters> undefined_registers_;                      ///< by warp

@@ -34,16 +34,12 @@ SharedClock merge(const SharedClock &a, const SharedClock &b) {
   return std::make_shared<const Clock>(std::move(merged));
 }
 
-namespace {
-
 bool is_in(const Knowledge &all, std::uint32_t block, std::uint32_t past, std::uint32_t epoch) {
   if (!all)
     return false;
   const auto found = all->find(block);
   return found != all->end() && (*found->second)[past] >= epoch;
 }
-
-} // namespace
 
 Knowledge merge(const Knowledge &a, const Knowledge &b) {
   if (!a || a == b)

@@ -32,6 +32,9 @@ using Knowledge = std::shared_ptr<const std::map<std::uint32_t, SharedClock>>;
 /// The union; returns `a` or `b` itself if it is the union.
 Knowledge merge(const Knowledge &a, const Knowledge &b);
 
+/// Whether it contains what a thread of a block did in that epoch.
+bool is_in(const Knowledge &all, std::uint32_t block, std::uint32_t past, std::uint32_t epoch);
+
 class BlockClocks {
 public:
   BlockClocks(std::uint32_t block, std::uint32_t threads, int barriers);
@@ -72,6 +75,8 @@ public:
              (past / kLanes == thread / kLanes && through_warp[past % kLanes] >= past_epoch);
     }
   };
+  /// What a thread knows about other blocks.
+  const Knowledge &others(std::uint32_t thread) const { return others_[thread]; }
   Moment now(std::uint32_t thread) const { return {thread, epochs_[thread], bases_[thread], rows_[thread]}; }
 
   /// True if all lanes of a warp, which must have 32, are in one epoch and have learned the same through the

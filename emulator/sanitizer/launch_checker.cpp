@@ -59,6 +59,14 @@ std::uint32_t LaunchChecker::source_of(std::array<std::uint32_t, 3> block, int w
   return found->second;
 }
 
+void LaunchChecker::add_proxy_fence(std::uint32_t block, BlockClocks::Moment by, Knowledge others) {
+  constexpr std::size_t kKept = 16;
+  std::deque<ProxyFence> &fences = proxy_fences_[{block, by.thread}];
+  if (fences.size() == kKept)
+    fences.pop_front();
+  fences.push_back({block, std::move(by), std::move(others)});
+}
+
 Party LaunchChecker::party(std::array<std::uint32_t, 3> block, int warp, std::uint32_t lanes,
                            std::size_t instruction) const {
   const program::Instruction &source = *code().sources[instruction];

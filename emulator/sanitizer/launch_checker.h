@@ -10,6 +10,8 @@
 #include "sanitizer/shadow.h"
 #include "sanitizer/sites.h"
 
+#include <algorithm>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -30,6 +32,14 @@ struct Stray {
   std::string message;
 };
 
+/// An access to [begin, end) of global memory before a thread waited for the previous launch.
+struct EarlyUse {
+  std::uint64_t begin, end;
+  bool writes;
+  Access access;
+  std::array<std::uint32_t, 3> block;
+};
+
 class LaunchChecker final : public machine::LaunchObserver {
 public:
   /// `kernel` is the name for reports. `explain` explains addresses outside all allocations. `after` names a
@@ -48,6 +58,7 @@ public:
   const machine::Code &code() const { return *code_->code; }
   const Site &site(std::size_t instruction) const { return code_->sites[instruction]; }
   bool uses_async_proxy() const { return code_->uses_async_proxy; }
+  bool copies_in_bulk() const { return code_->copies_in_bulk; }
   std::uint32_t product_registers() const { return code_->product_registers; }
   const std::vector<ProductUse> &product_uses(const Site &site) const {
     return code_->product_uses[site.product_uses];
@@ -61,6 +72,21 @@ public:
   std::uint64_t stack_bytes() const { return stack_bytes_; }
   std::optional<Stray> explain(std::uint64_t address) const { return explain_(address); }
   const std::string &after() const { return after_; }
+
+  /// A thread's fence.proxy.async for global memory, and what the thread knew of other blocks.
+  struct ProxyFence {
+    std::uint32_t block;
+    BlockClocks::Moment by;
+    Knowledge others;
+  };
+  void add_proxy_fence(std::uint32_t block, BlockClocks::Moment by, Knowledge others);
+  template <typename Is> bool any_proxy_fence(Is is) const {
+    return std::ranges::any_of(
+        proxy_fences_, [&](const auto &of_thread) { return std::ranges::any_of(of_thread.second, is); });
+  }
+
+  bool overlaps_previous = false; ///< the launch may begin before the previous one has ended
+  std::vector<EarlyUse> early_uses;
 
   GlobalShadow shadow;
   std::unordered_map<std::uint64_t, SyncObject> objects; ///< atomics and flags in global memory
@@ -93,6 +119,8 @@ private:
   std::function<std::optional<Stray>(std::uint64_t)> explain_;
   std::string after_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> sources_; ///< by store and load
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::deque<ProxyFence>>
+      proxy_fences_; ///< by block and thread: the last ones
 };
 
 } // namespace ladder::sanitizer

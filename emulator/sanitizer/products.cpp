@@ -12,30 +12,107 @@ using instructions::for_lanes;
 using machine::Instruction;
 using machine::Warp;
 
-/// Makes the threads' writes visible to the async proxy.
+/// Makes the threads' writes visible to the async proxy, in the memory that the fence names.
 void BlockChecker::proxy_fence(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
-  for_lanes(warp.active(), [&](int lane) { async_.fenced(clocks_.now(at.thread(lane))); });
-  publish_inits(warp, warp.active());
+  if (!at.site.is(program::Trait::in_global)) {
+    for_lanes(warp.active(), [&](int lane) { async_.fenced(clocks_.now(at.thread(lane))); });
+    publish_inits(warp, warp.active());
+  }
+  if (!at.site.is(program::Trait::in_shared) && launch_.copies_in_bulk())
+    for_lanes(warp.active(), [&](int lane) {
+      launch_.add_proxy_fence(block_index_, clocks_.now(at.thread(lane)), clocks_.others(at.thread(lane)));
+    });
   carry_out(at, warp.active());
 }
 
-/// The last write by a thread that no fence orders before an access of the async proxy; epoch 0: none.
+/// The last access by a thread if no fence orders it before one of the async proxy; epoch 0: it is ordered.
 Access BlockChecker::unfenced(const Context &at, int lane, const BlockChecker &owner,
-                              std::uint32_t address) const {
-  const Access write = owner.async_.unfenced(address, at.warp.index(), at.warp.live());
+                              const AsyncProxy::Touched &last) const {
   const auto is_known = [&](std::uint32_t thread, std::uint32_t epoch) {
     return knows(at.thread(lane),
                  {.epoch = epoch, .thread = std::uint16_t(thread), .block = owner.block_index_});
   };
-  return write.epoch && owner.async_.is_fenced_between(write, address, is_known) ? Access{} : write;
+  return owner.async_.is_unfenced(last, at.warp.index(), at.warp.live()) &&
+                 !owner.async_.is_fenced_between(last, is_known)
+             ? last.access
+             : Access{};
 }
 
 /// Reports an async proxy read of data that a thread wrote without a fence.
 void BlockChecker::check_proxy(const Context &at, int lane, std::uint32_t address) {
-  const Access write = unfenced(at, lane, *this, address);
+  const Access write = unfenced(at, lane, *this, async_.last_write(address));
   if (write.epoch)
     note({Kind::proxy, lane, address, Where::shared, write, true, false});
+}
+
+/// Whether some thread that knew the write to global memory has executed a fence for it, of which this lane
+/// knows.
+bool BlockChecker::is_fenced(const Context &at, int lane, const Access &write) const {
+  return launch_.any_proxy_fence([&](const LaunchChecker::ProxyFence &fence) {
+    const Access own{.epoch = fence.by.epoch, .thread = std::uint16_t(fence.by.thread), .block = fence.block};
+    const bool knew = fence.block != write.block ? is_in(fence.others, write.block, write.thread, write.epoch)
+                      : fence.by.thread == write.thread ? fence.by.epoch >= write.epoch
+                                                        : fence.by.knows(write.thread, write.epoch);
+    return knew && knows(at.thread(lane), own);
+  });
+}
+
+/// The same in global memory, for what threads have written in this launch. The end of a launch orders the
+/// proxies.
+void BlockChecker::check_global_proxy(const Context &at, int lane, std::uint64_t address, unsigned bytes,
+                                      bool writes) {
+  Access checked; // the last write that was found to be fenced
+  bool is_noted = false;
+  launch_.shadow.visit(address, bytes, [&](const Cell &cell, std::uint64_t place, std::uint8_t) {
+    const Access &write = cell.write;
+    if (is_noted || !write.epoch ||
+        launch_.code().sources[write.instruction]->row->effect == program::Effect::bulk_copy)
+      return;
+    if (write.epoch == checked.epoch && write.thread == checked.thread && write.block == checked.block)
+      return;
+    if (is_fenced(at, lane, write)) {
+      checked = write;
+      return;
+    }
+    note({Kind::proxy, lane, place, Where::global, write, true, writes});
+    is_noted = true;
+  });
+}
+
+/// A tensor map that a copy in flight may still read must not change.
+void BlockChecker::check_maps_in_use(const Context &at, const Reach &reach, unsigned bytes) {
+  const auto check = [&](std::uint64_t map, const Access &reader) {
+    for_lanes(reach.global, [&](int lane) {
+      if (map && reach.address[lane] < map + instructions::kTensorMapBytes &&
+          map < reach.address[lane] + bytes)
+        note({Kind::async_read, lane, reach.address[lane], Where::global, reader, false, true});
+    });
+  };
+  for (const auto &[mbarrier, copies] : bulk_copies_)
+    for (const CopyInFlight &copy : copies)
+      check(copy.map, copy.write);
+  for (const auto &[thread, stores] : stores_) {
+    for (const StoreInFlight &store : stores.open)
+      check(store.map, store.read->reader);
+    for (const std::vector<StoreInFlight> &group : stores.groups)
+      for (const StoreInFlight &store : group)
+        if (store.read)
+          check(store.map, store.read->reader);
+  }
+}
+
+/// In global memory; in shared memory the map is under construction.
+void BlockChecker::map_change(Warp &warp, const Instruction &in) {
+  const Context at = context(warp, in);
+  if (uses_maps_in_memory_) {
+    Reach to;
+    instructions::lane_addresses(warp, instructions::address_base(in.flags), in.op[0], in.imm, to.address);
+    to.global = warp.active();
+    check_maps_in_use(at, to, instructions::kTensorMapBytes);
+    report(at, instructions::kTensorMapBytes);
+  }
+  carry_out(at, warp.active());
 }
 
 /// Numbers the product. Its four warps, from `first` on, share one read; none can complete its wait before

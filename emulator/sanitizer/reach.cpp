@@ -88,7 +88,9 @@ void BlockChecker::place_lane(const Context &at, Reach &reach, int lane, Space s
   const std::uint64_t window = address & machine::kWindowMask;
   if (address % alignment != 0)
     return note(Kind::misaligned, lane, address,
-                space == Space::shared || window == machine::kSharedWindow ? Where::shared : Where::global);
+                space == Space::shared || window == machine::kSharedWindow ? Where::shared
+                : space == Space::local || window == machine::kLocalWindow ? Where::local
+                                                                           : Where::global);
   if (space == Space::shared)
     place_shared(at, reach, lane, address, bytes);
   else if (space == Space::local)

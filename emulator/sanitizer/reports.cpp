@@ -121,12 +121,12 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
     finding.message = now + size + " that an asynchronous instruction may still be reading";
     break;
   case Kind::proxy:
-    finding.message =
-        is_setup_of_mbarrier(launch_.code(), event.past)
-            ? "uses an mbarrier whose initialisation the async proxy may not see yet, with no "
-              "fence.mbarrier_init or fence.proxy.async in between"
-            : now + size +
-                  " through the async proxy that a thread wrote, with no fence.proxy.async in between";
+    finding.message = is_setup_of_mbarrier(launch_.code(), event.past)
+                          ? "uses an mbarrier whose initialisation the async proxy may not see yet, with no "
+                            "fence.mbarrier_init or fence.proxy.async in between"
+                          : now + size + " through the async proxy that a thread " + past +
+                                (event.past_wrote ? "" : " by ldmatrix") +
+                                ", with no fence.proxy.async in between";
     break;
   case Kind::swizzle:
     finding.message = "reads a tile that TMA wrote with a swizzle other than the matrix descriptor's";
@@ -168,7 +168,10 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
   case Kind::race_blocks:
     finding.message =
         event.where != Where::shared
-            ? now + size + " that another block " + past + " in the same launch, and nothing orders the two"
+            ? now + size + " that another block " + past + " in the same launch, and " +
+                  (at.site.flags & event.past.flags & Access::strong
+                       ? "an atomic of block scope is not atomic for other blocks"
+                       : "nothing orders the two")
         : is_setup_of_mbarrier(launch_.code(), event.past)
             ? "uses an mbarrier that another block initialised, and nothing makes the initialisation visible"
             : now + size + " that another block of the cluster " + past + ", and nothing orders the two";

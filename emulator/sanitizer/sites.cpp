@@ -148,6 +148,8 @@ constexpr Check kChecks[] = {
     {Effect::bulk_commit, plain<checked<&Own::bulk_commit>>},
     {Effect::bulk_wait, plain<checked<&Own::bulk_wait>>},
     {Effect::proxy_fence, plain<checked<&Own::proxy_fence>>},
+    {Effect::grid_wait, plain<checked<&Own::grid_wait>>},
+    {Effect::map_change, plain<checked<&Own::map_change>>},
     {Effect::cluster_arrive, plain<checked<&Own::cluster_arrive>>},
     {Effect::cluster_wait, plain<checked<&Own::cluster_wait>>},
     {Effect::tensor_alloc, plain<checked<&Own::tensor_alloc>>},
@@ -235,6 +237,7 @@ std::shared_ptr<const CheckedCode> instrument(const machine::Code &code) {
     const Effect effect = code.sources[i]->row->effect;
     site.traits = code.sources[i]->traits;
     has_products |= effect == Effect::product;
+    result->copies_in_bulk |= effect == Effect::bulk_copy;
     result->uses_async_proxy |= effect == Effect::bulk_copy || effect == Effect::product ||
                                 effect == Effect::tensor_product || effect == Effect::tensor_copy;
     const Describe describe = describer(effect);

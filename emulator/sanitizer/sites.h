@@ -46,6 +46,7 @@ struct CheckedCode {
   std::vector<std::vector<ProductUse>> product_uses{{}}; ///< by Site::product_uses
   std::uint32_t product_registers = 0;                   ///< how many there are
   bool uses_async_proxy = false;                         ///< TMA or products of a warpgroup
+  bool copies_in_bulk = false;                           ///< TMA
 };
 
 /// True if instructions with this effect are checked.

@@ -76,6 +76,8 @@ void BlockChecker::touch_shared(const Context &at, const Reach &reach, Act act, 
 void BlockChecker::touch_global(const Context &at, const Reach &reach, Act act, unsigned begin,
                                 unsigned bytes) {
   Deed deed{at, act, Where::global, {}};
+  if (launch_.overlaps_previous) [[unlikely]]
+    for_lanes(reach.global, [&](int lane) { note_early(deed, lane, reach.address[lane] + begin, bytes); });
   InitialisedMemory::Locked initialised(launch_.initialised());
   const std::uint32_t lanes =
       reach.global & ~for_rows(deed, reach, reach.global, begin, bytes, [&](int lane, std::uint64_t address) {

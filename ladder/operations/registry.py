@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from functools import cache
 
+from ladder.errors import InvalidProblem
 from ladder.operations.base import AnyProblem, Operation
 
 #: The module and the object of each operation.
@@ -36,5 +37,9 @@ def get_operation(name: str) -> Operation:
 
 
 def operation_of(problem: AnyProblem) -> Operation:
-    """The problem's operation."""
+    """The problem's operation. Raises :class:`InvalidProblem` for what is no problem."""
+    if not hasattr(problem, "operation"):
+        raise InvalidProblem(
+            f"{problem!r} is not a problem", 'write ladder.Problem.parse("1,2,64,64,32"), for example'
+        )
     return get_operation(problem.operation)

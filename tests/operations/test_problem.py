@@ -3,7 +3,7 @@ import math
 import pytest
 
 from ladder.errors import InvalidProblem
-from ladder.operations import LARGEST_SCALE, LARGEST_SIZE, Problem, parse_dtype
+from ladder.operations import LARGEST_SCALE, LARGEST_SIZE, Problem, operation_of, parse_dtype
 
 
 def test_parse_gives_sizes_in_order():
@@ -73,3 +73,8 @@ def test_unknown_dtype():
         parse_dtype("fp8")
     with pytest.raises(InvalidProblem, match="int8"):
         Problem(1, 1, 1, 1, 64, dtype="int8")
+
+
+def test_what_is_no_problem_is_refused():
+    with pytest.raises(InvalidProblem, match="'1,2,3,4,64' is not a problem"):
+        operation_of("1,2,3,4,64")

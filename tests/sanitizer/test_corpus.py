@@ -116,6 +116,14 @@ def test_no_two_cases_have_one_name() -> None:
     assert len(names) == len(set(names))
 
 
+@pytest.mark.parametrize("name", [*FAULTS, *HOPPER_FAULTS])
+def test_only_a_program_that_forgets_to_free_leaks(name: str) -> None:
+    """After a fault that breaks the device nothing can be freed."""
+    expected = expectations(CORPUS / f"{name}.cu")
+    leaks = {case for case, found in run_all(name).items() if any(one.kind == "leak" for one in found)}
+    assert leaks <= {case for case, fault in expected.items() if fault.kind == "leak"}
+
+
 def test_a_wrong_line_would_be_missed() -> None:
     case, expected = next(iter(expectations(CORPUS / f"{FAULTS[0]}.cu").items()))
     found = findings_of(case)

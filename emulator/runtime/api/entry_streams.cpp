@@ -178,6 +178,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return on_device([&] {
     require(!PendingWork::instance().is_pending(stream), cudaErrorNotReady);
+    StreamOrder *const known = order();
+    require(!known || !known->answers_not_ready(stream_id(stream)), cudaErrorNotReady);
     host_waits(stream);
   });
 }
@@ -266,6 +268,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   return on_device([&] {
     events.get(event);
     require(!PendingWork::instance().is_pending(event), cudaErrorNotReady);
+    StreamOrder *const known = order();
+    require(!known || !known->answers_not_ready(event), cudaErrorNotReady);
     host_waits(event);
   });
 }

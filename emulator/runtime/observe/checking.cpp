@@ -139,39 +139,75 @@ void Checking::find_host_writes() {
     }
 }
 
-void Checking::worked(const std::string &name, std::vector<MemoryUse> uses) {
+void Checking::worked(const std::string &name, std::vector<MemoryUse> uses, bool is_launch) {
   if (!watches_host_)
     return;
   std::sort(uses.begin(), uses.end(),
             [](const MemoryUse &a, const MemoryUse &b) { return a.begin < b.begin; });
   const StreamId stream = OnStream::current();
-  streams_.work(stream ? stream : kLegacyStream, name, std::move(uses), [&](const std::string &other) {
+  const auto clash = [&](const std::string &other) {
     note_call(sanitizer::Kind::race_streams,
               name + " accesses memory that " + other +
                   " of another stream accesses, at least one of them writes, and no event orders the two");
-  });
+  };
+  streams_.work(stream ? stream : kLegacyStream, {name, std::move(uses), is_launch}, clash);
+}
+
+/// What a launch that may begin before the end of the previous one used before it waited for that one.
+void Checking::check_early_uses(const sanitizer::LaunchChecker &launch) {
+  const StreamId stream = OnStream::current();
+  const auto previous = streams_.last_launch(stream ? stream : kLegacyStream);
+  if (!previous)
+    return;
+  for (const sanitizer::EarlyUse &use : launch.early_uses) {
+    const auto clashes = [&](const MemoryUse &other) {
+      return use.begin < other.end && other.begin < use.end && (use.writes || other.writes);
+    };
+    if (std::ranges::none_of(previous->uses, clashes))
+      continue;
+    Finding finding;
+    finding.kind = sanitizer::Kind::race_streams;
+    finding.message =
+        std::string(use.writes ? "writes" : "reads") + " memory that " + previous->name +
+        " may still use: this launch has the attribute of programmatic stream serialization, and no "
+        "griddepcontrol.wait comes before the access";
+    finding.kernel = launch.kernel();
+    finding.who = launch.party(use.block, int(use.access.thread / 32), 1u << use.access.thread % 32,
+                               use.access.instruction);
+    finding.space = "global";
+    finding.address = use.begin;
+    finding.has_address = true;
+    findings_.add(std::move(finding));
+  }
 }
 
 void Checking::worked(const sanitizer::LaunchChecker &launch) {
   if (!watches_host_)
     return;
+  check_early_uses(launch);
   std::vector<MemoryUse> uses;
   launch.shadow.for_cells([&](std::uint64_t address, std::uint64_t bytes, const sanitizer::Cell &cell) {
     const bool writes = cell.write.epoch != 0;
     if (!writes && cell.reads[0].epoch == 0)
       return;
-    bool is_atomic = true;
-    for (const sanitizer::Access &access : {cell.write, cell.reads[0], cell.reads[1]})
-      is_atomic = is_atomic && (access.epoch == 0 || access.flags & sanitizer::Access::strong);
+    bool is_atomic = true, is_flag = true;
+    for (const sanitizer::Access &access : {cell.write, cell.reads[0], cell.reads[1]}) {
+      const bool is_none = access.epoch == 0;
+      const sanitizer::Site &site = launch.site(access.instruction);
+      is_atomic = is_atomic && (is_none || access.flags & sanitizer::Access::strong);
+      is_flag =
+          is_flag && (is_none || (site.is(program::Trait::of_system) && !site.is(program::Trait::sums)));
+    }
+    const MemoryUse use{address, address + bytes, writes, is_atomic, is_atomic && is_flag};
     if (!uses.empty() && uses.back().end == address && uses.back().writes == writes &&
-        uses.back().is_atomic == is_atomic)
+        uses.back().is_atomic == is_atomic && uses.back().is_flag == use.is_flag)
       uses.back().end += bytes;
     else
-      uses.push_back({address, address + bytes, writes, is_atomic});
+      uses.push_back(use);
   });
   for (const auto &[begin, end] : launch.constants)
     uses.push_back({begin, end});
-  worked("the launch of " + launch.kernel(), std::move(uses));
+  worked("the launch of " + launch.kernel(), std::move(uses), /*is_launch=*/true);
 }
 
 void Checking::freed(std::uint64_t begin, std::uint64_t bytes) {
@@ -198,13 +234,14 @@ bool Checking::is_beside_allocation(std::uint64_t address) const {
   return address < (begin + block.bytes + page) / page * page;
 }
 
-void Checking::library_reads(const std::string &what, std::uint64_t address, std::uint64_t bytes) {
-  if (const auto gap = initialised_.gap(address, bytes))
+bool Checking::library_reads(const std::string &what, std::uint64_t address, std::uint64_t bytes) {
+  const auto gap = initialised_.gap(address, bytes);
+  if (gap)
     note_call(sanitizer::Kind::uninitialised, what + " reads " + std::to_string(gap->bytes) + " of " +
                                                   std::to_string(bytes) +
                                                   " bytes that were never written, the first at byte " +
                                                   std::to_string(gap->first - address) + after_failed_call());
-  report_undefined(address, bytes, "that " + what + " reads", "");
+  return report_undefined(address, bytes, "that " + what + " reads", "") || gap;
 }
 
 void Checking::copied_back(std::uint64_t address, std::uint64_t bytes) {
@@ -216,11 +253,11 @@ void Checking::copied_back(std::uint64_t address, std::uint64_t bytes) {
   report_undefined(address, bytes, "that are copied to the host", "");
 }
 
-void Checking::report_undefined(std::uint64_t address, std::uint64_t bytes, const std::string &what,
+bool Checking::report_undefined(std::uint64_t address, std::uint64_t bytes, const std::string &what,
                                 const std::string &object) {
   const auto found = initialised_.undefined(address, bytes);
   if (!found)
-    return;
+    return false;
   Finding finding;
   finding.kind = sanitizer::Kind::uninitialised;
   finding.message = "stores values loaded from memory that was never written, among them " +
@@ -234,6 +271,7 @@ void Checking::report_undefined(std::uint64_t address, std::uint64_t bytes, cons
   finding.object = object;
   finding.object_offset = object.empty() ? 0 : std::int64_t(found->first - address);
   findings_.add(std::move(finding));
+  return true;
 }
 
 void Checking::launch_failed(const char *error) {
@@ -293,7 +331,8 @@ void Checking::finish_host() {
           touch.place);
     else
       add(sanitizer::Kind::host_access, "the host accesses device memory", touch.place);
-  for (const auto &[begin, block] : live_)
+  // After a fault nothing can be freed.
+  for (const auto &[begin, block] : Device::instance().broken() ? decltype(live_)() : live_)
     add(sanitizer::Kind::leak, std::to_string(block.bytes) + " bytes of " + block.name + " are never freed",
         block.place);
   for (const sanitizer::HeapMemory::Block &block : heap_.live()) {

@@ -47,12 +47,12 @@ public:
   void allocated(std::uint64_t begin, std::uint64_t bytes, const char *name, bool fills = false);
   void freed(std::uint64_t begin, std::uint64_t bytes);
   bool was_freed(std::uint64_t address) const;
-  /// A library call reads this; `what` describes the operand.
-  void library_reads(const std::string &what, std::uint64_t address, std::uint64_t bytes);
+  /// A library call reads this; `what` describes the operand. Returns whether there was something to report.
+  bool library_reads(const std::string &what, std::uint64_t address, std::uint64_t bytes);
   void copied_back(std::uint64_t address, std::uint64_t bytes);
 
   /// Records work on the current stream (OnStream), ordered as streams and events say.
-  void worked(const std::string &name, std::vector<MemoryUse> uses);
+  void worked(const std::string &name, std::vector<MemoryUse> uses, bool is_launch = false);
   /// The same for a launch, with the memory that its threads touched.
   void worked(const sanitizer::LaunchChecker &launch);
   StreamOrder &streams() { return streams_; }
@@ -76,9 +76,10 @@ public:
   std::string to_json() const;
 
 private:
+  void check_early_uses(const sanitizer::LaunchChecker &launch);
   void finish_host();
   /// Reports undefined values there; `what` describes their use.
-  void report_undefined(std::uint64_t address, std::uint64_t bytes, const std::string &what,
+  bool report_undefined(std::uint64_t address, std::uint64_t bytes, const std::string &what,
                         const std::string &object);
   bool is_beside_allocation(std::uint64_t address) const;
   std::optional<sanitizer::Stray> explain(std::uint64_t address) const;

@@ -89,7 +89,8 @@ bool is_guess(const std::uint8_t *code) {
 }
 #endif
 
-/// True if the host's access conflicts with unfinished work. Only x86-64 reveals whether it is a write, and
+/// True if the host's access conflicts with unfinished work. A C++ atomic load or store is a plain
+/// instruction, so it may meet a flag. Only x86-64 reveals whether it is a write, and
 /// whether it is atomic.
 bool is_early(std::uint64_t address, const void *context) {
   bool writes = false, swaps = false;
@@ -102,7 +103,7 @@ bool is_early(std::uint64_t address, const void *context) {
 #endif
   for (std::size_t i = 0; i < pending_count.load(); ++i)
     if (address >= pending[i].begin && address < pending[i].end && (pending[i].writes || writes) &&
-        !(pending[i].is_atomic && swaps))
+        !(pending[i].is_atomic && swaps) && !pending[i].is_flag)
       return true;
   return false;
 }
@@ -193,9 +194,9 @@ bool HostGuard::add(std::uint64_t begin, std::uint64_t end, bool is_shared) {
   return true;
 }
 
-void HostGuard::adopt(std::uint64_t begin, std::uint64_t end) {
+void HostGuard::adopt(std::uint64_t begin, std::uint64_t end, bool is_shared) {
   const std::lock_guard lock(mutex);
-  if (add(begin, end, /*is_shared=*/false) && open_calls == 0)
+  if (add(begin, end, is_shared) && open_calls == 0 && !is_shared)
     mprotect(reinterpret_cast<void *>(begin), end - begin, PROT_NONE);
 }
 

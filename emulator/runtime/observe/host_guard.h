@@ -22,8 +22,8 @@ public:
   void *allocate(std::uint64_t bytes, bool is_shared = false);
   /// Closes the pages for good; their addresses are never reused.
   void retire(void *memory);
-  /// Closes whole pages that the caller has mapped.
-  void adopt(std::uint64_t begin, std::uint64_t end);
+  /// Closes whole pages that the caller has mapped; `is_shared` as above.
+  void adopt(std::uint64_t begin, std::uint64_t end, bool is_shared = false);
   /// Opens such pages for good.
   void release(std::uint64_t begin);
 

@@ -49,18 +49,48 @@ StreamOrder::Clock StreamOrder::clock_of(StreamId stream) {
   return clock;
 }
 
-void StreamOrder::work(StreamId stream, const std::string &name, std::vector<MemoryUse> uses,
+void StreamOrder::work(StreamId stream, StreamWork work,
                        const std::function<void(const std::string &other)> &clash) {
   const std::lock_guard lock(mutex_);
   Clock clock = clock_of(stream);
   for (const Work &other : unknown_)
-    if (other.stream != stream && clock[other.stream] < other.number && clashes(uses, other.uses)) {
-      clash(other.name);
+    if (other.stream != stream && clock[other.stream] < other.number && clashes(work.uses, other.what.uses)) {
+      clash(other.what.name);
       break;
     }
   Stream &own = streams_[stream];
   own.knows = std::move(clock);
-  unknown_.push_back({stream, ++own.count, name, std::move(uses)});
+  unknown_.push_back({stream, ++own.count, std::move(work)});
+}
+
+std::optional<StreamWork> StreamOrder::last_launch(StreamId stream) const {
+  const std::lock_guard lock(mutex_);
+  const auto own = streams_.find(stream);
+  for (const Work &work : unknown_)
+    if (own != streams_.end() && work.stream == stream && work.number == own->second.count &&
+        work.what.is_launch)
+      return work.what;
+  return std::nullopt;
+}
+
+bool StreamOrder::is_first_question(Clock &asked, Clock clock) const {
+  const auto is_known = [&](const auto &work) {
+    const auto known = host_.find(work.first);
+    return known != host_.end() && known->second >= work.second;
+  };
+  std::erase_if(clock, [](const auto &work) { return work.second == 0; });
+  return !std::ranges::all_of(clock, is_known) && std::exchange(asked, clock) != clock;
+}
+
+bool StreamOrder::answers_not_ready(StreamId stream) {
+  const std::lock_guard lock(mutex_);
+  return is_first_question(asked_streams_[stream], clock_of(stream));
+}
+
+bool StreamOrder::answers_not_ready(const void *event) {
+  const std::lock_guard lock(mutex_);
+  const auto found = events_.find(event);
+  return found != events_.end() && is_first_question(asked_events_[event], found->second);
 }
 
 void StreamOrder::record_event(const void *event, StreamId stream) {
@@ -103,7 +133,7 @@ std::vector<MemoryUse> StreamOrder::pending() const {
   const std::lock_guard lock(mutex_);
   std::vector<MemoryUse> all;
   for (const Work &work : unknown_)
-    all.insert(all.end(), work.uses.begin(), work.uses.end());
+    all.insert(all.end(), work.what.uses.begin(), work.what.uses.end());
   return all;
 }
 

@@ -26,6 +26,12 @@ static_assert(kFreshFrom >= kMapFrom);
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t step) { return (value + step - 1) / step * step; }
 
+/// The pages that lie in the memory as a whole: begin, end.
+std::pair<std::uint64_t, std::uint64_t> whole_pages(std::uint64_t begin, std::uint64_t bytes) {
+  static const auto page = std::uint64_t(sysconf(_SC_PAGESIZE));
+  return {round_up(begin, page), (begin + bytes) / page * page};
+}
+
 bool counts_as_device(MemoryKind kind) { return kind == MemoryKind::device || kind == MemoryKind::managed; }
 
 /// The sanitizer, if it watches what the program does with memory of this kind.
@@ -96,8 +102,11 @@ void Allocations::release(const Allocation &allocation) {
   if (counts_as_device(allocation.kind))
     used_ -= allocation.bytes;
   void *memory = reinterpret_cast<void *>(allocation.begin);
-  if (allocation.kind == MemoryKind::registered)
+  if (allocation.kind == MemoryKind::registered) {
+    if (allocation.is_guarded)
+      HostGuard::instance().release(whole_pages(allocation.begin, allocation.bytes).first);
     return;
+  }
   Checking *const tracker = tracker_of(allocation.kind);
   if (tracker)
     tracker->freed(allocation.begin, allocation.bytes);
@@ -133,7 +142,12 @@ bool Allocations::add_registered(void *pointer, std::uint64_t bytes, unsigned fl
   } catch (const std::invalid_argument &) {
     return false;
   }
-  by_begin_[begin] = {begin, bytes, MemoryKind::registered, flags};
+  const auto [first, last] = whole_pages(begin, bytes);
+  const Checking *const checking = Checking::active();
+  const bool is_guarded = checking && checking->watches_host() && first < last;
+  if (is_guarded)
+    HostGuard::instance().adopt(first, last, /*is_shared=*/true);
+  by_begin_[begin] = {begin, bytes, MemoryKind::registered, flags, is_guarded};
   return true;
 }
 

@@ -39,7 +39,8 @@ struct LaunchRequest {
   std::uint64_t dynamic_shared_limit = 0;
   std::vector<std::uint8_t> params;
   bool cooperative = false;
-  int level = 1; ///< 1: launched by the host, 2: by a kernel that the host launched, ...
+  bool overlaps_previous = false; ///< it may begin before the previous launch of its stream has ended
+  int level = 1;                  ///< 1: launched by the host, 2: by a kernel that the host launched, ...
   /// Makes what keeps the work of the launch's threads, beside `pending` launches that have not begun;
   /// without it they cannot launch kernels.
   std::function<std::unique_ptr<DeviceWork>(const LaunchRequest &parent, std::size_t pending)> device_work;

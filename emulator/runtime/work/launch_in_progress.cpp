@@ -29,6 +29,7 @@ LaunchInProgress::LaunchInProgress(Device &device, const LaunchRequest &request,
   options.on_tick = device.tick();
   if (Checking *const checking = Checking::active()) {
     checker_ = checking->watch(context_);
+    checker_->overlaps_previous = request.overlaps_previous;
     options.threads = 1; // reports must be deterministic
   }
   if (stepper_) {

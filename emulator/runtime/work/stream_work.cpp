@@ -41,6 +41,7 @@ LaunchRequest request_of(const KernelWork &work) {
   request.dynamic_shared_bytes = work.shared_bytes;
   request.cooperative = work.cooperative;
   request.cluster = work.cluster;
+  request.overlaps_previous = work.overlaps_previous;
   request.params = work.params;
   return request;
 }
@@ -118,6 +119,8 @@ std::vector<void *> argument_pointers(KernelWork &work) {
 void set_attribute(KernelWork &work, const cudaLaunchAttribute &attribute) {
   if (attribute.id == cudaLaunchAttributeCooperative)
     work.cooperative = attribute.val.cooperative != 0;
+  if (attribute.id == cudaLaunchAttributeProgrammaticStreamSerialization)
+    work.overlaps_previous = attribute.val.programmaticStreamSerializationAllowed != 0;
   if (attribute.id == cudaLaunchAttributeClusterDimension) {
     const auto &cluster = attribute.val.clusterDim;
     require(cluster.x && cluster.y && cluster.z, cudaErrorInvalidValue, "a cluster of no blocks");

@@ -25,6 +25,7 @@ struct KernelWork {
   std::vector<std::uint8_t> params; ///< the kernel's parameter space
   bool cooperative = false;
   std::optional<machine::Dim3> cluster;
+  bool overlaps_previous = false; ///< programmatic stream serialization
 };
 struct CopyWork {
   cudaMemcpy3DParms what;

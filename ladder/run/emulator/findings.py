@@ -149,6 +149,23 @@ _STORED_ADVICE = (
     "Wait first: cp.async.bulk.wait_group without .read, in the thread that issued it, then a barrier if "
     "other threads access the memory."
 )
+_SCOPE_ADVICE = (
+    "Use atomics of the device's scope: atomicAdd instead of atomicAdd_block, cuda::thread_scope_device. "
+    "Those of block scope are atomic only for the threads of one block."
+)
+_EARLY_ADVICE = (
+    "Call cudaGridDependencySynchronize() before the first access to memory that the previous kernel uses."
+)
+_MAP_ADVICE = (
+    "Change a tensor map only after the loads that use it are complete, or keep one for each load in flight."
+)
+_GLOBAL_PROXY_ADVICE = (
+    "Execute fence.proxy.async.global between the write and the copy: in the thread that wrote, before it "
+    "releases the flag or reaches the barrier, or in the thread that issues the copy, after it has waited."
+)
+_LDMATRIX_PROXY_ADVICE = (
+    "Execute fence.proxy.async in the threads that read the tile by ldmatrix, before they release the buffer."
+)
 _AFTER_FAILURE = re.compile(r", after (\w+).* returned cudaError\w+ and the program went on")
 _AFTER_FAILURE_ADVICE = "Check what {call} returns and stop there: this is most likely its consequence."
 _NULL_ADVICE = "Check what the allocation returned, and which pointer the launch received."
@@ -169,6 +186,11 @@ MORE_ADVICE = (
     _WARPGROUP_ADVICE,
     _MBARRIER_ADVICE,
     _MISSED_PHASE_ADVICE,
+    _SCOPE_ADVICE,
+    _EARLY_ADVICE,
+    _MAP_ADVICE,
+    _GLOBAL_PROXY_ADVICE,
+    _LDMATRIX_PROXY_ADVICE,
     _CLUSTER_ADVICE,
     _INIT_ADVICE,
     _REINIT_ADVICE,
@@ -276,8 +298,16 @@ class Finding:
         mine, theirs = (party.opcode if party else "" for party in (self.who, self.other))
         if self.kind in ("proxy fence", "race between blocks") and theirs.startswith("mbarrier.init"):
             return _INIT_ADVICE
+        if self.kind == "proxy fence" and (self.space == "global" or theirs.startswith("ldmatrix")):
+            return _GLOBAL_PROXY_ADVICE if self.space == "global" else _LDMATRIX_PROXY_ADVICE
+        if self.kind == "race between blocks" and "block scope" in self.message:
+            return _SCOPE_ADVICE
         if self.kind == "race between blocks" and self.space == "shared":
             return _CLUSTER_ADVICE
+        if self.kind == "race between streams" and "programmatic" in self.message:
+            return _EARLY_ADVICE
+        if self.kind == "read not waited for" and self.space == "global":
+            return _MAP_ADVICE
         landing = ("cp.async.bulk", "cp.reduce.async.bulk", "st.async", "red.async")
         if self.kind == "copy not waited for" and any(opcode in mine + theirs for opcode in landing):
             if "expected bytes" in self.message:

@@ -1,6 +1,7 @@
 // Host code, streams and events that look as if something were wrong with them, and are right.
 #include "corpus.h"
 
+#include <cstdlib>
 #include <vector>
 
 namespace {
@@ -278,6 +279,56 @@ CASE(host_and_device_use_atomics) {
   cudaDeviceSynchronize();
   printf("%d\n", words[0]);
   cudaFree(words);
+}
+
+CASE(queried_until_ready) {
+  int *host, *mapped;
+  cudaHostAlloc(&host, 64 * sizeof(int), cudaHostAllocMapped);
+  for (int i = 0; i < 64; ++i)
+    host[i] = i;
+  cudaHostGetDevicePointer(&mapped, host, 0);
+  cudaEvent_t done;
+  cudaEventCreate(&done);
+  scale<<<1, 64>>>(reinterpret_cast<float *>(mapped), 1.f, 64);
+  cudaEventRecord(done);
+  while (cudaEventQuery(done) == cudaErrorNotReady)
+    ;
+  printf("%d\n", host[5]);
+  scale<<<1, 64>>>(reinterpret_cast<float *>(mapped), 1.f, 64);
+  while (cudaStreamQuery(nullptr) == cudaErrorNotReady)
+    ;
+  printf("%d\n", host[5]);
+  cudaEventDestroy(done);
+  cudaFreeHost(host);
+}
+
+CASE(registered_and_waited_for) {
+  constexpr size_t kBytes = 1 << 16;
+  Device<float> data(kBytes / sizeof(float));
+  float *const host = static_cast<float *>(aligned_alloc(4096, kBytes));
+  memset(host, 0, kBytes);
+  cudaHostRegister(host, kBytes, cudaHostRegisterDefault);
+  Stream s;
+  cudaMemcpyAsync(data, host, kBytes, cudaMemcpyHostToDevice, s);
+  printf("%g\n", host[3]); // both read
+  cudaStreamSynchronize(s);
+  host[3] = 1;
+  cudaHostUnregister(host);
+  free(host);
+}
+
+__global__ void raise_for_the_host(int *flag) { atomicExch_system(flag, 1); }
+/// The host's atomic load is a plain instruction.
+CASE(host_awaits_a_flag) {
+  int *host, *mapped;
+  cudaHostAlloc(&host, sizeof(int), cudaHostAllocMapped);
+  *host = 0;
+  cudaHostGetDevicePointer(&mapped, host, 0);
+  raise_for_the_host<<<1, 1>>>(mapped);
+  while (__atomic_load_n(host, __ATOMIC_ACQUIRE) == 0)
+    ;
+  cudaDeviceSynchronize();
+  cudaFreeHost(host);
 }
 
 } // namespace

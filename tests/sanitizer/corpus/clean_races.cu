@@ -260,6 +260,12 @@ CASE(cleared_before_the_additions) {
   cleared_before_the_additions<<<1, 32>>>(in, out);
 }
 
+__global__ void each_block_counts_its_own(int *sums) { atomicAdd_block(&sums[blockIdx.x], int(threadIdx.x)); }
+CASE(each_block_counts_its_own) {
+  Device<int> sums(8);
+  each_block_counts_its_own<<<8, 64>>>(sums);
+}
+
 __global__ void in_place(float *values, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n)

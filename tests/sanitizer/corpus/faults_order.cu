@@ -4,6 +4,7 @@
 #include "corpus.h"
 
 #include <cstdint>
+#include <cstdlib>
 #include <vector>
 
 namespace {
@@ -289,6 +290,38 @@ CASE(mapped_read_too_early) {
   cudaDeviceSynchronize();
   printf("%d\n", first);
   cudaFreeHost(pinned);
+}
+
+CASE(answer_of_a_query_ignored) {
+  int *pinned, *mapped;
+  cudaHostAlloc(&pinned, 64 * sizeof(int), cudaHostAllocMapped);
+  cudaHostGetDevicePointer(&mapped, pinned, 0);
+  cudaEvent_t done;
+  cudaEventCreate(&done);
+  fill_slowly<<<1, 32>>>(mapped, 7, 64);
+  cudaEventRecord(done);
+  cudaEventQuery(done);
+  const int first = pinned[0]; // fault(answer_of_a_query_ignored): race with the host
+  cudaDeviceSynchronize();
+  printf("%d\n", first);
+  cudaEventDestroy(done);
+  cudaFreeHost(pinned);
+}
+
+CASE(registered_written_too_early) {
+  constexpr size_t kBytes = 1 << 16;
+  Device<int> data(kBytes / sizeof(int));
+  int *const host = static_cast<int *>(aligned_alloc(4096, kBytes));
+  memset(host, 0, kBytes);
+  cudaHostRegister(host, kBytes, cudaHostRegisterDefault);
+  cudaStream_t stream;
+  cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  cudaMemcpyAsync(data, host, kBytes, cudaMemcpyHostToDevice, stream);
+  host[3] = 1; // fault(registered_written_too_early): race with the host
+  cudaStreamSynchronize(stream);
+  cudaStreamDestroy(stream);
+  cudaHostUnregister(host);
+  free(host);
 }
 
 CASE(two_streams_write) {

@@ -305,6 +305,15 @@ CASE(cleared_among_the_additions) {
   cleared_among_the_additions<<<1, 32>>>(in, out);
 }
 
+__global__ void counted_within_blocks(int *sum) {
+  if (threadIdx.x == 0)
+    atomicAdd_block(sum, int(blockIdx.x) + 1); // fault(counted_within_blocks): race between blocks
+}
+CASE(counted_within_blocks) {
+  Device<int> sum(1);
+  counted_within_blocks<<<8, 32>>>(sum);
+}
+
 __global__ void rows_overlap(float *out, int row) {
   out[blockIdx.x * (row - 1) + threadIdx.x] = float(blockIdx.x) + 1.f; // fault(rows_overlap): race between blocks
 }

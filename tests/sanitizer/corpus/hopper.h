@@ -72,7 +72,33 @@ template <int kPending> __device__ inline void wait_stores() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+__device__ inline void fence_proxy_of_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 __device__ inline void fence_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+/// Of 64 rows of 128 bytes, whose boxes are `width` elements wide.
+inline CUtensorMap map_of(Element *tensor, CUtensorMapSwizzle swizzle, unsigned width) {
+  alignas(64) CUtensorMap map;
+  const cuuint64_t size[2] = {64, 64}, stride[1] = {128};
+  const cuuint32_t box[2] = {width, 64}, step[2] = {1, 1};
+  cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, tensor, size, stride, box, step,
+                         CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return map;
+}
+
+/// Launches a kernel that may begin before the end of the previous one.
+template <typename... Parameters, typename... Arguments>
+void launch_early(void (*kernel)(Parameters...), Arguments... arguments) {
+  cudaLaunchAttribute early;
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = 4;
+  config.blockDim = kThreads;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
+}
 
 /// Of a tile with rows of 128 bytes; `mode` 1: swizzled by 128 bytes, 2: by 64.
 __device__ inline unsigned long long descriptor(const void *tile, unsigned mode = 1) {

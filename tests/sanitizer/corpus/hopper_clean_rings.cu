@@ -74,6 +74,7 @@ __global__ void four_warps_read_by_ldmatrix(unsigned *out, const float4 *in, int
     }
     wait(full, unsigned(i) & 1);
     sum += ldmatrix_x4(&tile[lane]);
+    fence_proxy();
     __syncwarp();
     if (lane == 0)
       arrive(empty);
@@ -101,6 +102,7 @@ __global__ void loaded_after_ldmatrix_and_syncwarp(unsigned *out, const float4 *
     }
     wait(full, unsigned(i) & 1);
     sum += ldmatrix_x4(&tile[threadIdx.x]);
+    fence_proxy();
     __syncwarp();
   }
   out[threadIdx.x] = sum;
@@ -429,6 +431,153 @@ CASE(two_loads_in_a_phase) {
   Device<float> out(512);
   Device<Element> in(2 * kTile);
   two_loads_in_a_phase<<<1, kThreads>>>(out, in);
+}
+
+// --- global memory, for the async proxy
+// ---------------------------------------------------------------------
+
+/// Block 0 writes data and raises a flag; block 1 sees the flag and loads the data in bulk.
+__global__ void flag_fence_and_bulk_load(Element *data, int *flag, Element *out) {
+  __shared__ alignas(128) Element tile[kThreads];
+  __shared__ Barrier full;
+  if (threadIdx.x == 0)
+    init(full, 1);
+  fence_barrier_init();
+  if (blockIdx.x == 0) {
+    data[threadIdx.x] = __float2bfloat16(float(threadIdx.x) + 1);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      __threadfence();
+      atomicExch(flag, 1);
+    }
+    return;
+  }
+  if (threadIdx.x == 0) {
+    while (atomicAdd(flag, 0) == 0)
+      ;
+    __threadfence();
+    fence_proxy_of_global();
+    expect(full, sizeof tile);
+    load(tile, data, sizeof tile, full);
+  }
+  __syncthreads();
+  wait(full, 0);
+  out[threadIdx.x] = tile[threadIdx.x];
+}
+CASE(flag_fence_and_bulk_load) {
+  Device<Element> data(kThreads), out(kThreads);
+  Device<int> flag(1);
+  flag_fence_and_bulk_load<<<2, kThreads>>>(data, flag, out);
+}
+
+/// The sums begin at zero.
+__global__ void added_to_fenced_zeros(float *sums) {
+  __shared__ alignas(128) float part[kThreads];
+  sums[threadIdx.x] = 0.f;
+  part[threadIdx.x] = float(threadIdx.x);
+  fence_proxy();
+  fence_proxy_of_global();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    add(sums, part, sizeof part);
+    commit_stores();
+    wait_stores<0>();
+  }
+}
+CASE(added_to_fenced_zeros) {
+  Device<float> sums(kThreads);
+  cudaMemset(sums, 1, sums.bytes);
+  added_to_fenced_zeros<<<1, kThreads>>>(sums);
+}
+
+/// Three warps read each tile by ldmatrix and hand it back.
+__global__ void loaded_over_rows_that_ldmatrix_has_read(unsigned *out, const float4 *in, int tiles) {
+  __shared__ alignas(128) float4 tile[32];
+  __shared__ Barrier full, empty;
+  const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
+  if (threadIdx.x == 0) {
+    init(full, 1);
+    init(empty, 3);
+  }
+  fence_barrier_init();
+  unsigned sum = 0;
+  for (int i = 0; i < tiles; ++i) {
+    if (warp == 3) {
+      if (i > 0)
+        wait(empty, unsigned(i - 1) & 1);
+      if (lane == 0) {
+        expect(full, sizeof tile);
+        load(tile, in + 32 * i, sizeof tile, full);
+      }
+      continue;
+    }
+    wait(full, unsigned(i) & 1);
+    sum += ldmatrix_x4(&tile[lane]);
+    fence_proxy();
+    __syncwarp();
+    if (lane == 0)
+      arrive(empty);
+  }
+  out[threadIdx.x] = sum;
+}
+CASE(loaded_over_rows_that_ldmatrix_has_read) {
+  Device<float4> in(32 * 4);
+  Device<unsigned> out(kThreads);
+  loaded_over_rows_that_ldmatrix_has_read<<<1, kThreads>>>(out, in, 4);
+}
+
+/// One thread loads a box of each of two tensors, by one map in memory that it changes in between.
+__global__ void map_changed_after_its_load(CUtensorMap *map, const CUtensorMap *second, Element *out) {
+  __shared__ alignas(1024) Element tiles[2][kTile];
+  __shared__ Barrier full[2];
+  if (threadIdx.x == 0) {
+    init(full[0], 1);
+    init(full[1], 1);
+  }
+  fence_barrier_init();
+  if (threadIdx.x == 0) {
+    expect(full[0], kTileBytes);
+    load_box(tiles[0], *map, 0, 0, full[0]);
+    wait(full[0], 0);
+    for (int i = 0; i < 16; ++i)
+      reinterpret_cast<unsigned long long *>(map)[i] =
+          reinterpret_cast<const unsigned long long *>(second)[i];
+    asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
+    asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+    expect(full[1], kTileBytes);
+    load_box(tiles[1], *map, 0, 0, full[1]);
+  }
+  __syncthreads();
+  for (int i = 0; i < 2; ++i) {
+    wait(full[i], 0);
+    out[i * kThreads + int(threadIdx.x)] = tiles[i][threadIdx.x];
+  }
+}
+CASE(map_changed_after_its_load) {
+  Device<Element> a(kTile), b(kTile), out(2 * kThreads);
+  Device<CUtensorMap> maps(2);
+  const CUtensorMap both[2] = {map_of(a, CU_TENSOR_MAP_SWIZZLE_NONE, 64),
+                               map_of(b, CU_TENSOR_MAP_SWIZZLE_NONE, 64)};
+  cudaMemcpy(maps, both, sizeof both, cudaMemcpyHostToDevice);
+  map_changed_after_its_load<<<1, kThreads>>>(maps, maps + 1, out);
+}
+
+__global__ void produce(int *data) {
+  asm volatile("griddepcontrol.launch_dependents;");
+  data[blockIdx.x * kThreads + threadIdx.x] = 7;
+}
+
+/// One thread waits for all of its block.
+__global__ void read_after_the_producer_has_ended(const int *in, int *out) {
+  if (threadIdx.x == 0)
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+  __syncthreads();
+  out[blockIdx.x * kThreads + threadIdx.x] = in[blockIdx.x * kThreads + threadIdx.x] + 1;
+}
+CASE(read_after_the_producer_has_ended) {
+  Device<int> data(4 * kThreads), out(4 * kThreads);
+  produce<<<4, kThreads>>>(data);
+  launch_early(read_after_the_producer_has_ended, data.data, out.data);
 }
 
 } // namespace

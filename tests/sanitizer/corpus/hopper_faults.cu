@@ -495,16 +495,6 @@ CASE(descriptors_differ) {
   descriptors_differ<<<1, kThreads>>>(out);
 }
 
-CUtensorMap map_of(Element *tensor, CUtensorMapSwizzle swizzle, unsigned width) {
-  alignas(64) CUtensorMap map;
-  const cuuint64_t size[2] = {64, 64}, stride[1] = {128};
-  const cuuint32_t box[2] = {width, 64}, step[2] = {1, 1};
-  cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, tensor, size, stride, box, step,
-                         CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE,
-                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  return map;
-}
-
 __global__ void swizzles_differ(const __grid_constant__ CUtensorMap map, float *out) {
   __shared__ alignas(1024) Element tile[kTile];
   __shared__ Barrier full;
