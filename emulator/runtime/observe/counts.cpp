@@ -193,8 +193,7 @@ std::map<std::pair<SourcePlace, std::string>, CountRow> count_opcodes(const mach
   std::map<std::pair<SourcePlace, std::string>, CountRow> opcodes;
   for (std::size_t i = 0; i < code.instructions.size(); ++i)
     if (code.sources[i] && counters.executed[i])
-      opcodes
-          .try_emplace({machine::source_place(code, i), code.sources[i]->full_opcode()}, empty_sum())
+      opcodes.try_emplace({machine::source_place(code, i), code.sources[i]->full_opcode()}, empty_sum())
           .first->second += count_instruction(code, counters, i);
   return opcodes;
 }
