@@ -146,8 +146,8 @@ gallery.costs(["v6_late_scale", "v7_wgmma"], problem)
 lessons.measured(["v6e_parts", "v7_wgmma", "torch flash", "torch cuDNN"])
 
 # %% [markdown]
-# Without a mask v7 gains 13% over v6e at $d = 64$, and 43% at $d = 128$. With v6's tiles it would gain 19% and 37%. So
-# the larger tiles gain 5% at $d = 128$, and lose 4 to 6% at $d = 64$. There a block has three warpgroups instead of
+# Without a mask v7 gains 13% over v6e at $d = 64$, and 38% at $d = 128$. In an earlier run, v7 with v6's tiles was 4%
+# slower at $d = 128$, and 5 to 6% faster at $d = 64$. There a block has three warpgroups instead of
 # four; whether this is the cause was not measured. The next rungs keep the large tiles.
 #
 # ## What is left

@@ -98,7 +98,7 @@ lessons.measured(["v9_roles", "v10_pingpong"])
 lessons.busy(["v9_roles", "v10_pingpong"])
 
 # %% [markdown]
-# At $d = 64$ turns gain 5 to 10%. At $d = 128$ they lose 6 to 15%: the tensor cores are busy for 72% of the time
+# At $d = 64$ turns gain 6 to 8%. At $d = 128$ they lose 6%: the tensor cores are busy for 72% of the time
 # instead of 81%, and the warps wait longer at barriers. Look at the loop again: the consumer whose turn it is waits
 # for its O, and only then issues S. Until then no other consumer may issue a product, so the tensor cores have no
 # work between the two products.
@@ -160,8 +160,8 @@ lessons.busy(rungs)
 # %% [markdown]
 # ## What it costs, and what is left
 #
-# Without a mask both ideas together gain 13% over v9 at $d = 64$, and 5% at $d = 128$. There the tensor cores are
-# busy for 88% of the time. With a causal mask v10b gains 9% at $d = 64$ and loses 2% at $d = 128$.
+# Without a mask both ideas together gain 13% over v9 at $d = 64$, and 8% at $d = 128$. There the tensor cores are
+# busy for 88% of the time. With a causal mask they gain 11% at $d = 64$, and 4% at $d = 128$.
 #
 # It costs registers. In v9 P takes over the registers of S. In v10b P stays in use while the next S is computed, which
 # takes 20 registers more per thread at $d = 128$. And the consumers depend on each other. Each waits for the one before

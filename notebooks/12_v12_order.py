@@ -184,10 +184,10 @@ lessons.source("v12c_end_aligned", "static unsigned heads_together", "return p.i
 lessons.measured(["v11b_store", "v12_order", "v12b_counter", "v12c_end_aligned", "torch cuDNN"])
 
 # %% [markdown]
-# With a causal mask v12's order gains 4% at $d = 64$, and loses 3% at $d = 128$. The model promises 9%, but it counts
-# tiles alone. Without a mask the order gains 2% at $d = 128$, and less than 1% at $d = 64$. The counter gains 4% with a
-# causal mask at $d = 64$, and 2% elsewhere. With its groups of heads and its tiles, v12c gains 5% and 13% with a causal
-# mask, and nothing without one, where v12b's order was already good.
+# With a causal mask v12's order gains 3% at $d = 64$, and loses 3% at $d = 128$. The model promises 9%, but it counts
+# tiles alone. Without a mask the order gains 3% at $d = 128$, and nothing at $d = 64$. The counter gains 3 to 4% with a
+# causal mask, and up to 2% without one. With its groups of heads and its tiles, v12c gains 7 and 12% with a causal mask,
+# and nothing without one, where v12b's order was already good.
 #
 # On an H100, the small groups gain with a causal mask 7 to 9% at $d = 256$ in bursts, in three runs (651 to 694 TFLOP/s in
 # the last one). In single launches they gain between -2 and 5%. At N = 1,024 and $d = 128$ they gain 8 to 9% in bursts

@@ -102,8 +102,8 @@ gallery.costs(["b1_two_kernels"], questions.GRADIENTS)
 lessons.measured(["b1_two_kernels", "torch flash", "torch cuDNN"], "attention_backward")
 
 # %% [markdown]
-# At $d = 64$ b1 is faster than FlashAttention-2, and cuDNN is 1.2 to 1.4 times as fast as b1. At $d = 128$ cuDNN is
-# 1.8 to 2 times as fast. In return for the two extra products, no block adds to what another one wrote. So there are
+# At $d = 64$ b1 is faster than FlashAttention-2, and cuDNN is 1.5 to 1.6 times as fast as b1. At $d = 128$ cuDNN is
+# 2 times as fast. In return for the two extra products, no block adds to what another one wrote. So there are
 # no atomics, and the gradients have the same bits in every run.
 #
 # **The bottleneck that the next rungs remove:** S and dP are computed twice. And at $d = 128$ each fragment that is

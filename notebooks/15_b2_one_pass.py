@@ -70,7 +70,7 @@ lessons.counts(ladder.compare(questions.GRADIENTS, rungs, backend="emulator"))
 lessons.measured([*rungs, "torch flash", "torch cuDNN"], "attention_backward")
 
 # %% [markdown]
-# b2 gains 19 to 20% over b1 at $d = 64$, and 11 to 13% at $d = 128$.
+# b2 gains 20 to 21% over b1 at $d = 64$, and 9 to 10% at $d = 128$.
 #
 # ## What limits b2: shared memory
 #
@@ -118,8 +118,8 @@ table[["ldmatrix_instructions", "wavefronts_ld", "wavefronts_st", "mma_instructi
 lessons.measured([*rungs, "torch flash", "torch cuDNN"], "attention_backward")
 
 # %% [markdown]
-# At $d = 128$ pairs make room for the large blocks, which gain 12 to 14% over b2. At $d = 64$ blocks stay as they were, and
-# the exchange and the barrier of the pair cost more than the saved fragments: b2b is 9 to 11% slower than b2.
+# At $d = 128$ pairs make room for the large blocks, which gain 14 to 15% over b2. At $d = 64$ blocks stay as they were, and
+# the exchange and the barrier of the pair cost more than the saved fragments: b2b is 10 to 11% slower than b2.
 
 # %%
 gallery.costs(["b2_one_pass", "b2b_pairs"], problem)

@@ -119,7 +119,7 @@ lessons.predict("steps_until_done", steps_until_done)
 lessons.measured(["b1_two_kernels", "b2b_pairs", "b3_same_bits"], "attention_backward")
 
 # %% [markdown]
-# The same bits cost 6 to 15% of b2b's speed. b1 is also deterministic, with seven products. At $d = 128$ b3 is faster
+# The same bits cost 7 to 15% of b2b's speed. b1 is also deterministic, with seven products. At $d = 128$ b3 is faster
 # than b1. At $d = 64$ it is slower: there b1 is the better deterministic rung. The counts are b2b's, plus the
 # accesses to the counters:
 

@@ -50,7 +50,7 @@ lessons.measured(["b2b_pairs", *rungs, "torch flash", "torch cuDNN"], "attention
 # | $dQ = dS\, K$ | $dS^T$, shared memory, read transposed | K, shared memory |
 #
 # `wgmma` reads an operand in shared memory by rows or transposed. So one copy of Q, dO and K serves both uses. b4
-# gains 37 to 47% over b2b.
+# gains 38 to 45% over b2b.
 
 # %%
 lessons.source("b4_wgmma", "// S^T = K Q^T, P^T = exp(scale S^T - lse)", "warpgroup::mma_wait(dk);")
@@ -70,7 +70,7 @@ lessons.predict("wgmma_a_step", wgmma_a_step)
 #
 # b4b replaces `cp.async` and the block barrier by TMA loads and mbarriers, as v8 does. lse and delta are loaded
 # together with their tiles, and their bytes count for the same mbarrier. The block barrier remains for one purpose:
-# dS, which all warps store and read. b4b gains 6 to 8%.
+# dS, which all warps store and read. b4b gains 7 to 9%.
 
 # %%
 table = ladder.compare(BackwardProblem(1, 1, 256, 256, 64), rungs[:3], backend="emulator").set_index("stage")
@@ -89,7 +89,7 @@ table[
 #
 # A producer warp issues all loads. Two consumer warpgroups compute, with 240 registers per thread: dV, dK, $S^T$ and
 # $dP^T$ fit without spilling. They store dK and dV by TMA, as v11b stores O: into the shared memory of K and V first. The
-# stores alone gain 2%, but with the roles this *loses* up to 5% at $d = 64$. The producer costs a warpgroup, and a
+# stores alone gained 2% in an earlier run, but with the roles this *loses* 5% at $d = 64$. The producer costs a warpgroup, and a
 # consumer still waits for each product at once. But the next rung needs the roles.
 #
 # ## b4e: issue early
@@ -104,7 +104,7 @@ table[
 # | dP of j | waits |
 # | dV of j | exchanges dS of j through shared memory |
 #
-# This gains 1 to 2% over b4d at $d = 64$, and 6 to 8% at $d = 128$.
+# This gains 2% over b4d at $d = 64$, and 7 to 8% at $d = 128$.
 #
 # So the loop begins and ends in the middle of a step. In b4d both consumers meet at a barrier before dQ. Here a warp
 # *arrives* at an mbarrier when its dS is stored, and goes on. It waits there only after it has issued its next S:
@@ -122,8 +122,8 @@ lessons.source(
 #
 # A consumer still waits for dP, and its dV is issued only after all of dS. At $d = 64$ a tile has 128 queries. b4g
 # computes P and dS in two halves of 64: while the exponentials of one half are computed, the products of the other
-# run. The halves gain 7 to 10% there, which is more than the roles cost. At $d = 128$ a tile has 64 queries, which are
-# one half, so there is nothing to overlap. The halves lose 2% there.
+# run. The halves gained 7 to 10% there in an earlier run, which is more than the roles cost. At $d = 128$ a tile has 64 queries, which are
+# one half, so there is nothing to overlap. The halves lost 2% there.
 
 # %%
 lessons.source("b4g_wide_adds", "__device__ void compute_ds() {", "issue_dv(A::queries - 64);")
@@ -146,7 +146,7 @@ for rung in ("b4e_overlap", "b4g_wide_adds"):
     print(f"{rung}: {questions.executed(rung, 'red', questions.GRADIENTS):,} additions to dQ")
 
 # %% [markdown]
-# The wide additions gain 3%. The five rungs from b4 to b4g together gain 62 to 70% over b2b.
+# The wide additions gained 3% in that run. The five rungs from b4 to b4g together gain 64 to 69% over b2b.
 #
 # ## b5: dV under dS
 #
@@ -224,9 +224,9 @@ lessons.source("b5e_loads_ahead", "__device__ void issue_s() {", "smem.q[q_turn.
 lessons.source("b5e_loads_ahead", "__device__ void issue_dq() {", "A::dq_col(consumer)));")
 
 # %% [markdown]
-# b5e is 1.12 times as fast as b4g at $d = 64$. The time at which dQ is issued matters. b5e issues it after the
+# b5e is 1.09 to 1.11 times as fast as b4g at $d = 64$. The time at which dQ is issued matters. b5e issues it after the
 # exponentials of 32 of the 128 queries, so it runs under those of the other 96. If it is issued after those of 64,
-# b5e is only 1.03 times as fast as b4g. On an H100, b5e has 0.95 to 1.07 times FlashAttention-3's speed at $d = 64$, and
+# it was only 1.03 times as fast in an earlier run. On an H100, b5e has 0.95 to 1.07 times FlashAttention-3's speed at $d = 64$, and
 # 0.98 to 1.15 times at $d = 128$: [its README](../stages/gradients/b5e_loads_ahead/README.md#what-it-buys) has the figures, also
 # beside FlashAttention-4.
 

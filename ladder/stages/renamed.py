@@ -47,12 +47,6 @@ GONE: frozenset[str] = frozenset(
     }
 )
 
-#: Those that were rungs until this day, and were measured under their names.
-LATER = "2026-11-29"
-FOLDED_LATER: frozenset[str] = frozenset(
-    {"b4f_halves", "h3f_large_blocks", "v6b_lazy_rescale", "v6c_lane_reductions", "v6d_tall_warps"}
-)
-
 #: Rows of earlier days bear the names that the rungs had then.
 SPLIT = "2026-11-23"
 #: The rungs that had the code, and the tile sizes, of what was measured under another name.
@@ -76,10 +70,8 @@ def of_today(rows: pd.DataFrame, column: str) -> pd.DataFrame:
     ``column`` has the names, ``date`` the day on which a row was measured (YYYY-MM-DD).
     """
     rows = _renamed(rows, column, SPLIT, RENAMED, CHANGED)
-    for day, names in ((FOLD, FOLDED.keys() - FOLDED_LATER), (LATER, FOLDED_LATER)):
-        kernels = {name: FOLDED[name] for name in names - GONE}
-        rows = _renamed(rows, column, day, kernels, (GONE & names) | set(kernels.values()))
-    return rows
+    kernels = {name: today for name, today in FOLDED.items() if name not in GONE}
+    return _renamed(rows, column, FOLD, kernels, GONE | set(kernels.values()))
 
 
 def _renamed(

@@ -64,6 +64,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "tensor-cores": counts.tensor_cores_of_the_last,
     "swizzle-parameters": counts.swizzle_parameters,
     "arbitration": counts.arbitration,
+    "any-head-dim": speeds.any_head_dim,
     "speed": speeds.speed,
     "rungs": rungs.rungs_with_speeds,
     **{f"ladder-{page.parent.name}": partial(rungs.rungs_of_ladder, page.parent) for page in ladder_pages()},

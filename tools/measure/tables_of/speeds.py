@@ -51,6 +51,24 @@ def gain(name: str) -> str:
     return title + markdown(["", before, own, f"{own} / {before}"], rows)
 
 
+def any_head_dim() -> str:
+    """TFLOP/s of x6 and of torch's fastest backends by head dim, without and with a causal mask."""
+    frame = measured_rows("any_head_dim.csv")
+    names = ["x6_any_head_dim", "torch cuDNN", "torch flash"]
+    table = frame.pivot_table("tflops", ["d", "causal"], "contender").sort_index()
+    rows = [
+        [f"{d:.0f}{', causal' if causal else ''}", *(f"{row[name]:.0f}" for name in names)]
+        for (d, causal), row in table.iterrows()
+    ]
+    where = f"TFLOP/s on an {frame.gpu[0]}, {frame.compiler[0]}, torch {frame.torch[0]}, {frame.date[0]}"
+    ratios = table[names[0]] / table[names[1:]].max(axis=1)
+    title = (
+        f"{where}, bf16, B4 H16 N4096: {ratios.min():.2f} to {ratios.max():.2f} times the speed of "
+        "the faster of torch's two backends.\n\n"
+    )
+    return title + markdown(["d", "x6", *names[1:]], rows)
+
+
 def _speeds_by_rung(frame: pd.DataFrame, operation: str, ratios: Sequence[str]) -> str:
     """One row per rung and backend of torch, one column per problem: TFLOP/s, and multiples of torch's."""
     measured = frame[frame.N.notna() & (frame.contender != "torch efficient")].copy()
