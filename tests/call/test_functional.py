@@ -18,10 +18,6 @@ def tensors(shape=(1, 2, 16, 32), kv_shape=None, dtype=torch.float16):
 @pytest.mark.parametrize(
     "shape, kv_shape, message",
     [
-        ((1, 2, 0, 32), (1, 2, 16, 32), r"N \(q_len\) is 0"),
-        ((1, 2, 16, 32), (1, 2, 0, 32), r"M \(kv_len\) is 0"),
-        ((2, 16, 32), None, "3 dimensions"),
-        ((1, 2, 16, 32), (2, 2, 16, 32), "batch 2 and query 1"),
         ((1, 2, 16, 32), (1, 2, 16, 64), "head_dim 64 and query 32"),
         ((1, 4, 16, 32), (1, 2, 16, 32), "4 heads and key 2"),
     ],
@@ -89,7 +85,7 @@ def test_unknown_stage():
 
 def test_head_dim_that_no_stage_takes():
     with pytest.raises(UnsupportedProblem):
-        ladder.attention(*tensors((1, 1, 16, 48)))
+        ladder.attention(*tensors((1, 1, 16, 20)))
 
 
 def test_auto_is_the_highest_stage_that_runs_there() -> None:

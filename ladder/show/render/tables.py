@@ -72,6 +72,15 @@ def _verdict(cell: str) -> Text:
     return Text(cell, "green" if cell == RIGHT else "bold red")
 
 
+#: The most head dims that are listed one by one.
+_LISTED_DIMS = 6
+
+
+def shown_head_dims(dims: Sequence[int]) -> str:
+    """The head dims of a rung; of many, the least and the greatest."""
+    return " ".join(map(str, dims)) if len(dims) <= _LISTED_DIMS else f"{min(dims)}...{max(dims)}"
+
+
 def stages_table(ladder: Ladder) -> Table:
     """A table of all stages that fits 80 columns: the idea stands below the name."""
     table = plain_table()
@@ -80,7 +89,7 @@ def stages_table(ladder: Ladder) -> Table:
         table.add_column(heading, no_wrap=True)
     for stage in ladder:
         capability = stage.only_arch or "sm_{}{}".format(*stage.min_compute_capability)
-        dims = " ".join(str(dim) for dim in stage.head_dims)
+        dims = shown_head_dims(stage.head_dims)
         idea = Padding(Text(stage.idea, "dim"), (0, 0, 0, 2))
         table.add_row(Group(Text(stage.name, "bold"), idea), " ".join(stage.dtypes), dims, capability)
     for name in ladder.broken:
