@@ -129,6 +129,9 @@ template <class Op, int Arity, bool MayBeSat = false, class InMode = Op> bool bi
   return true;
 }
 
+/// Packed integers have no type of their own in the source.
+bool takes_floats(const Binder &b) { return !b.source.types.empty() && is_float(b.type()); }
+
 // --- sm_100: pairs, and operands of 16 bits ----------------------------------------------------------------
 
 /// f32x2: Op on each half of 64-bit registers.
@@ -194,7 +197,7 @@ template <class Op, int Arity> bool bind_halves(Binder &b) {
 template <class Op> bool bind_arithmetic(Binder &b) {
   if (b.has("f32x2"))
     return bind_pairs<Op, 2>(b);
-  if (!is_float(b.type()))
+  if (!takes_floats(b))
     return false;
   if constexpr (!std::is_same_v<Op, Mul>)
     if (has_halves(b))
@@ -207,7 +210,7 @@ template <class Op> bool bind_arithmetic(Binder &b) {
 bool bind_fma(Binder &b) {
   if (b.has("f32x2"))
     return bind_pairs<Fma, 3, FmaInMode>(b);
-  if (!is_float(b.type()))
+  if (!takes_floats(b))
     return false;
   if (has_halves(b))
     return bind_halves<FmaInMode, 3>(b);
@@ -217,7 +220,7 @@ bool bind_fma(Binder &b) {
 
 /// div rcp sqrt: .approx (and .full), or with a rounding mode.
 template <class Approximate, class Exact, int Arity> bool bind_approx_or_rounded(Binder &b) {
-  if (!is_float(b.type()))
+  if (!takes_floats(b))
     return false;
   only(b, {"approx", "full", "rn", "rz", "rm", "rp", "ftz"});
   if (b.has("approx"))
@@ -293,7 +296,7 @@ template <template <bool> class Extremum> bool bind_three(Binder &b) {
 }
 
 template <template <bool> class Extremum> bool bind_extremum(Binder &b) {
-  if (!is_float(b.type()))
+  if (!takes_floats(b))
     return false;
   if (b.type() == ptx::Type::f32 && b.operand_count() == 4)
     return bind_three<Extremum>(b);
@@ -319,7 +322,7 @@ struct Neg {
   template <class T> T operator()(T a) const { return a != a ? a : -a; }
 };
 template <class Op> bool bind_sign(Binder &b) {
-  if (!is_float(b.type()))
+  if (!takes_floats(b))
     return false;
   only(b, {"ftz"});
   return bind_either<Op, 1>(b);

@@ -71,7 +71,8 @@ def _show_commands() -> int:
     for name, text in command_list().items():
         print(f"  {name:<10}  {text}")
     print("\nladder COMMAND --help lists a command's options. First: ladder compare")
-    print(f"Which of them answers which question: {project.site('docs/which_tool.html')}")
+    print("Which of them answers which question:")
+    print(f"  {project.site('docs/which_tool.html')}")
     return 0
 
 

@@ -93,7 +93,7 @@ def _rung_of(path: Path) -> Stage:
     for stage in discover():
         if path.is_file() and path.parent == stage.path.resolve():
             return stage
-    raise LadderError(f"{path} is no file of a rung", "For example: ladder port stages/v9_roles/kernel.cu")
+    raise LadderError(f"{path} is no file of a rung", "For example, in stages/: ladder port RUNG/kernel.cu")
 
 
 def _above(changed: Stage, file: str) -> Iterator[Stage]:

@@ -98,10 +98,3 @@ def test_a_session_of_the_debugger_goes_as_shown(session: list[str], tmp_path: P
     (tmp_path / "commands.txt").write_text("\n".join(typed), encoding="utf-8")
     printed = ladder(tmp_path, *shlex.split(session[0])[2:], "--script", "commands.txt")
     assert len(typed) > 5 and in_order(shown(session[1:]), printed) == []
-
-
-def test_v7s_page_shows_what_the_command_draws(tmp_path: Path) -> None:
-    page = (discover()["v7_wgmma"].path / "README.md").read_text(encoding="utf-8")
-    command, block = re.search(r"`ladder (bank wgmma [^`]*)`.*?```\n(.*?)```", page, re.DOTALL).groups()  # type: ignore[union-attr]
-    lines = shown(block.splitlines())
-    assert len(lines) == 10 and in_order(lines, ladder(tmp_path, *command.split())) == []

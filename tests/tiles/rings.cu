@@ -144,6 +144,7 @@ __global__ void __launch_bounds__(64, 1)
     copy(columns<16>(difference, 0), columns<16>(tile, 0));
     copy(columns<16>(difference, 16), columns<16>(tile, 16));
     sub_col(difference, difference, smem.vectors[turn.buffer]);
+    fence_async_proxy();
     __syncwarp();
     smem.ring.release(turn);
     atomic_add(sums, difference);

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import ladder
+from ladder.call.arguments import Choices
 from ladder.call.forward import prepared
 from ladder.errors import UnsupportedProblem
 from ladder.operations import Problem
@@ -59,14 +60,14 @@ def test_the_call_takes_tensors_as_they_lie(d: int, heads_last: bool) -> None:
         query.float(), key.float(), value.float(), is_causal=True
     )
     assert torch.allclose(o.float(), expected, rtol=0, atol=2.0**-9)
-    run = prepared(query, key, value, True, None, False, "auto", "", "", None)
+    run = prepared(query, key, value, None, Choices(is_causal=True))
     assert run.name == f"ladder::{NAME}" and run.copied == []
 
 
 def test_rows_that_tma_cannot_read_are_copied() -> None:
     """Slices of a wider tensor whose rows begin 2 bytes beside a multiple of 16."""
     query, key, value = (x[..., :80] for x in tensors(81, heads_last=False))
-    assert prepared(query, key, value, True, None, False, "auto", "", "", None).copied == ["q", "k", "v"]
+    assert prepared(query, key, value, None, Choices(is_causal=True)).copied == ["q", "k", "v"]
 
 
 @pytest.mark.parametrize("d", [20, 100, 257])

@@ -95,7 +95,7 @@ def test_what_is_wrong_with_a_tensor_is_described(
 @pytest.mark.parametrize(
     ("backward", "message"),
     [
-        (("b4", False), "there is no stage 'b4'"),
+        (("b99", False), "there is no stage 'b99'"),
         (("v3_swizzle", False), "v3_swizzle computes attention, not attention_backward"),
         (("b2_one_pass", True), "b2_one_pass is not deterministic"),
     ],

@@ -422,7 +422,7 @@ def test_no_gpu(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
 
 def test_a_problem_that_no_stage_takes(gpu: Gpu) -> None:
     with pytest.raises(UnsupportedProblem, match="no stage takes"):
-        hardware.profile(None, Problem(1, 1, 64, 64, 48))
+        hardware.profile(None, Problem(1, 1, 64, 64, 20))
 
 
 def test_a_file_that_is_no_report(tmp_path: Path, capsys: Captured) -> None:

@@ -66,7 +66,7 @@ void HostProgram::streams() {
     expect("cudaStreamSynchronize", cudaStreamSynchronize(on), is_good);
     break;
   case 6:
-    expect("cudaStreamQuery", cudaStreamQuery(on), is_good);
+    answered("cudaStreamQuery", cudaStreamQuery(on), is_good);
     break;
   case 7: {
     const cudaEvent_t awaited = event(&has_event);
@@ -130,7 +130,7 @@ void HostProgram::events() {
          !is_good || !has_stream, false);
     break;
   case 4:
-    expect("cudaEventQuery", cudaEventQuery(which), is_good);
+    answered("cudaEventQuery", cudaEventQuery(which), is_good);
     break;
   case 5:
     expect("cudaEventSynchronize", cudaEventSynchronize(which), is_good);

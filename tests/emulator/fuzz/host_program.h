@@ -88,6 +88,11 @@ private:
   void call(const char *name, cudaError_t code, bool is_known = false, bool must_succeed = false);
   /// The call's result is known: success, or some error.
   void expect(const char *name, cudaError_t code, bool success) { call(name, code, true, success); }
+  /// The answer of a query, which may also be that the work is unfinished.
+  void answered(const char *name, cudaError_t code, bool success) {
+    if (code != cudaErrorNotReady)
+      expect(name, code, success);
+  }
   [[noreturn]] void fail(const std::string &what) const;
   void verify(const Block &block);
   void refresh(Block &block);
