@@ -70,9 +70,8 @@ def _show_commands() -> int:
     """Lists the commands with a line each."""
     for name, text in command_list().items():
         print(f"  {name:<10}  {text}")
-    print("\nladder COMMAND --help lists a command's options. First: ladder compare")
-    print("Which of them answers which question:")
-    print(f"  {project.site('docs/which_tool.html')}")
+    print(f"\nWhich of them answers which question:\n  {project.site('docs/which_tool.html')}")
+    print("ladder COMMAND --help lists a command's options. First: ladder compare")
     return 0
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def add(commands: Any) -> None:
     """Adds this subcommand to the argparse subparsers ``commands``."""
     parser = add_command(
-        commands, "time", _run, "the least time that a rung or program can take on a GPU, unit by unit"
+        commands, "time", _run, "the least time that a rung or program can take on a GPU, by unit"
     )
     parser.epilog = "Counts are the emulator's; it takes no GPU. docs/time.md says what is left out."
     parser.add_argument("what", metavar="STAGE|prog.cu")
