@@ -87,8 +87,8 @@ shown
 lessons.measured_hstu(["h2_masks", "h4_arrangement"])
 
 # %% [markdown]
-# With few queries h4 is faster. For 8 sequences with 16 queries and 4,096 keys each, h2 takes 191 microseconds on an
-# H100 at $d = 64$, and h4 163. At $d = 128$ h2 takes 248, and h4 202 (`results/h100/few_queries.csv`).
+# With few queries h4 is faster. For 8 sequences with 16 queries and 4,096 keys each, h2 takes 91 microseconds on an
+# H100 at $d = 64$, and h4 52. At $d = 128$ h2 takes 137, and h4 95 (`results/h100/few_queries.csv`).
 #
 # ## h5: keys in pages
 #

@@ -47,6 +47,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "climb": speeds.climb,
     "climb-lengths": speeds.climb_lengths,
     "gradient-speeds": speeds.gradient_speeds,
+    "h100-speed": partial(speeds.on_h100, "speed.csv", ("v8_tma", "v12c_end_aligned")),
+    "h100-gradients": partial(speeds.on_h100, "backward.csv", ("b4g_wide_adds", "b5g_sums_in_l2")),
     "hstu-speeds": speeds.hstu_speeds,
     "hstu-peer-speeds": partial(speeds.hstu_peer_speeds, "forward"),
     "hstu-peer-speeds-backward": partial(speeds.hstu_peer_speeds, "backward"),

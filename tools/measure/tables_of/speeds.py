@@ -128,6 +128,23 @@ def gradient_speeds() -> str:
     return _speeds_by_rung(frame[frame.N == 4096], "attention_backward", ("of_flash", "of_cudnn"))
 
 
+def on_h100(file: str, rungs: Sequence[str]) -> str:
+    """TFLOP/s of these rungs and of cuDNN on an H100 at N = 4,096, with the rungs' multiples of cuDNN's."""
+    frame = measured_rows(file, H100)
+    frame = frame[(frame.N == 4096) & frame.contender.isin([*rungs, "torch cuDNN"])]
+    problems = [
+        f"d{row.d:.0f}{', causal' if row.causal in (True, 'True') else ''}" for row in frame.itertuples()
+    ]
+    speeds = frame.assign(problem=problems).pivot_table("tflops", "contender", "problem", sort=False)
+    cudnn = speeds.loc["torch cuDNN"]
+    rows = []
+    for rung in rungs:
+        pairs = zip(speeds.loc[rung], cudnn, strict=True)
+        rows.append([f"`{rung}`", *(f"{own:.0f} ({own / best:.2f})" for own, best in pairs)])
+    rows.append(["torch cuDNN", *(f"{best:.0f}" for best in cudnn)])
+    return markdown([f"{frame.gpu.iloc[0]}, {frame.date.iloc[0]}", *speeds.columns], rows)
+
+
 def option_speeds(name: str) -> str:
     """TFLOP/s of a pass of the rungs of windows, sinks, softcaps and sequences, and the multiple of the dense
     rung's speed. A mask whose right side is 0 is beside the causal dense rung.
