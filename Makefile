@@ -1,7 +1,7 @@
 # Each target works on a fresh machine by itself; what is already done is not repeated.
 #   make compare   builds every rung, runs it, checks it and prints the table
-#   make test      tests of the emulator, the harness and the rungs; pytest also those of rungs that others continue
-#   make test-all  and all of pytest's; make answers tries every exercise's answers: hours
+#   make test      tests of the emulator, the harness and the rungs
+#   make test-all  and those of the nightly run: every kernel of every rung; make answers tries every exercise's answers: hours
 #   make check     lint, import rules and the tests nearest to what has changed since main: two minutes
 #   make lint      ruff, mypy, clang-format
 #   make hooks     git runs make lint before each commit, and checks its message
@@ -48,11 +48,11 @@ compare: $(VENV)/.installed
 
 # First the rungs of which all kernels are needed: built later, each would already have been built for single problems.
 test: $(VENV)/.installed $(VENV)/.dev
-	@$(BIN)/python tests/common/continued.py
-	@$(BIN)/python -m pytest -q --durations=30 --durations-min=5 -m 'not full and not continued'
+	@$(BIN)/python tests/common/nightly.py
+	@$(BIN)/python -m pytest -q --durations=30 --durations-min=5
 
 test-all: $(VENV)/.installed $(VENV)/.dev
-	@$(BIN)/python -m pytest -q --durations=30 --durations-min=5
+	@$(BIN)/python -m pytest -q --durations=30 --durations-min=5 -m 'not full'
 
 answers: $(VENV)/.installed $(VENV)/.dev
 	@$(BIN)/python -m pytest -q -m full tests/course/exercises

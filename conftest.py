@@ -18,13 +18,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Whole folders of tests run on all cores unless the command says otherwise; a narrow run would only wait
-    for its workers to start. One more worker than cores: tests wait for builds and for limits of time.
+    """Whole folders run without the tests that are left to the nightly run, and on all cores, unless the
+    command says otherwise. A narrow run has all tests, and would only wait for workers to start. One more
+    worker than cores: tests wait for builds and for limits of time.
     """
     options = config.option
-    if getattr(options, "numprocesses", 0) is not None or options.usepdb or hasattr(config, "workerinput"):
+    if options.usepdb or options.keyword or hasattr(config, "workerinput"):
         return
     named = {Path(argument).resolve() for argument in config.args}
-    whole = {config.rootpath, *(config.rootpath / folder for folder in config.getini("testpaths"))}
-    if named <= whole and not options.keyword:
+    if not named <= {config.rootpath, *(config.rootpath / folder for folder in config.getini("testpaths"))}:
+        return
+    if "-m" not in config.invocation_params.args:
+        options.markexpr = f"{options.markexpr} and not nightly"
+    if getattr(options, "numprocesses", 0) is None:
         options.numprocesses, options.dist = (os.cpu_count() or 1) + 1, "worksteal"

@@ -1,9 +1,9 @@
-"""Lessons are tests: each is executed from top to bottom. ``make test`` leaves those of rungs that others continue,
-except the first ones, to ``pytest notebooks/``.
+"""Lessons are tests: each is executed from top to bottom. Those of rungs that others continue, except the first
+ones, are left to the nightly run.
 """
 
 import pytest
-from continued import FIRST, continued_rungs
+from nightly import FIRST, continued_rungs
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -16,4 +16,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         _, _, rung = item.path.stem.partition("_")
         if item.path.suffix == ".ipynb" and rung in continued_rungs() - FIRST:
-            item.add_marker("continued")
+            item.add_marker("nightly")

@@ -1,4 +1,4 @@
-"""Fixtures for the tests of all rungs. ``pytest stages/`` alone builds, checks and compares every rung."""
+"""Fixtures for the tests of all rungs. ``pytest stages/`` builds, checks and compares every rung."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 import torch
-from continued import is_left_out
+from nightly import is_nightly
 from rich.console import Console
 
 from ladder.compile import PTXAS_REPORT, build
@@ -27,14 +27,14 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what ``make test`` leaves to ``pytest stages/``. Tests that compile whole rungs come first."""
+    """Marks what is left to the nightly run. Tests that compile whole rungs come first."""
     items.sort(key=lambda item: item.path.name != "test_shared_claims.py")
     ladder = {stage.name: stage for stage in discover()}
     for item in items:
         if item.path.is_relative_to(root()):
             rung = _rung_of(item, ladder)
-            if rung and is_left_out(rung, item.path.name, item.name.partition("[")[0]):
-                item.add_marker("continued")
+            if rung and is_nightly(rung, item.path.name, item.name.partition("[")[0]):
+                item.add_marker("nightly")
 
 
 def _rung_of(item: pytest.Item, ladder: Mapping[str, Stage]) -> Stage | None:

@@ -34,7 +34,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from continued import FIRST, SLOW_TO_COMPILE, continued_rungs
+from nightly import FIRST, SLOW_TO_COMPILE, continued_rungs
 
 from ladder.counts import line_table, nsight
 from ladder.operations import DEFAULT_OPERATION, BackwardProblem, get_operation
@@ -128,8 +128,8 @@ def measured() -> list[Any]:
     """For each stage and problem: minimum counts, and the most lost arbitration of its launches.
 
     A problem in another dtype with the same counts says nothing new, but takes a build: it is left to
-    ``-m full``. So are the rungs for sm_80 of the H100, which nothing else builds for sm_90. ``make test``
-    leaves out rungs that others continue, except the first ones.
+    ``-m full``. So are the rungs for sm_80 of the H100, which nothing else builds for sm_90. Rungs that
+    others continue, except the first ones, are left to the nightly run.
     """
     continued = continued_rungs() - FIRST
     parameters: list[Any] = []
@@ -153,7 +153,7 @@ def measured() -> list[Any]:
             if not marks:
                 usual_problems(stage).append(problem)
             if stage in continued:
-                marks.append(pytest.mark.continued)
+                marks.append(pytest.mark.nightly)
             seen.add(counts)
             parameters.append(pytest.param(stage, problem, counted, lost, id=name, marks=marks))
     return parameters
@@ -265,7 +265,7 @@ def test_the_gpu_adds_dq_as_often_as_the_formula_says(stage: str, floats: int) -
 @pytest.mark.parametrize(
     ("stage", "floats"),
     [
-        pytest.param(stage, floats, marks=[pytest.mark.continued] if stage in continued_rungs() else [])
+        pytest.param(stage, floats, marks=[pytest.mark.nightly] if stage in continued_rungs() else [])
         for stage, floats in FLOATS
     ],
 )

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from continued import FIRST, continued_rungs
 from corpus_runs import (
     CLEAN,
     CORPUS,
@@ -27,6 +26,7 @@ from corpus_runs import (
     run_case,
     rungs_source,
 )
+from nightly import FIRST, continued_rungs
 
 from ladder.run.emulator import ADVICE, Finding, ProgramResult
 
@@ -214,9 +214,9 @@ def test_two_writes_at_two_lines_and_one_line_through_two_helpers() -> None:
     assert by_helpers.advice == ADVICE[race.kind]
 
 
-#: Rungs that others continue are left to whole runs, except the first ones.
+#: Rungs that others continue, except the first ones, are left to the nightly run.
 CHANGED = [
-    pytest.param(stage, marks=[pytest.mark.continued] if stage in continued_rungs() - FIRST else [])
+    pytest.param(stage, marks=[pytest.mark.nightly] if stage in continued_rungs() - FIRST else [])
     for stage in sorted({mutant.stage for mutant in mutants()})
 ]
 

@@ -1,8 +1,8 @@
-"""Tests that ``make test`` leaves to whole runs of pytest: those of rungs that others continue, and of rungs
-that have not been timed.
+"""Which tests of rungs are left to the nightly run, ``make test-all``.
 
-Run as a program, it builds the stages of which ``make test`` needs every kernel, so that their tests, the
-lessons and the comparisons compile none of them again for a single problem.
+``pytest`` and ``make test`` run the whole matrix of the first rungs and of each operation's last one, and one
+kernel of every other. Run as a program, this builds the rungs of which every kernel is needed, so that their
+tests, the lessons and the comparisons compile none of them again for a single problem.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from functools import cache
 
 from ladder.compile import build_all
 from ladder.run.backends import get_backend
-from ladder.stages import Stage, discover
+from ladder.stages import Stage, discover, root
 
 #: Rungs of which every run also has the lesson and the comparison with a GPU's counters.
 FIRST = frozenset({"v1_minimal", "v1b_fa2_loops", "v2_warp_mma", "v3_swizzle", "v4_tk_tiles"})
-#: Operations of which a whole rung takes a minute to compile: ``make test`` tries one kernel.
+#: Operations of which a whole rung takes a minute to compile.
 SLOW_TO_COMPILE = ("hstu_backward",)
+#: The tests in stages/ that need all kernels of a rung.
+OF_ALL_KERNELS = ("test_matrix.py", "test_shared_claims.py")
 
 
 @cache
@@ -41,27 +43,26 @@ def _continues(one: Stage, before: Stage) -> bool:
 
 @cache
 def whole_rungs() -> frozenset[str]:
-    """The stages that ``make test`` runs on the whole matrix."""
-    narrow = continued_rungs() - FIRST
-    return frozenset(
-        stage.name
-        for stage in discover()
-        if stage.name not in narrow and (not stage.is_own or stage.computes not in SLOW_TO_COMPILE)
-    )
-
-
-def is_left_out(rung: Stage, file: str, test: str) -> bool:
-    """Whether ``make test`` leaves this test in stages/ to whole runs. For rungs of the project that others
-    continue, except the first ones, and for rungs that have not been timed, this is all except one kernel on
-    the matrix. For rungs that are slow to compile, it is the tests of the matrix that compile all their
-    kernels. For the other stages, it is that one kernel, which the whole matrix has, too.
+    """The stages whose every kernel each run tests: of the ladders the first ones, and of each operation the
+    last one that has been timed and is no variant; and all stages from other folders.
     """
+    ladders = [stage for stage in discover() if stage.path.is_relative_to(root())]
+    last = {stage.computes: stage.name for stage in ladders if stage.timed and not stage.is_variant}
+    others = {stage.name for stage in discover()} - {stage.name for stage in ladders}
+    return FIRST | others | {name for computes, name in last.items() if computes not in SLOW_TO_COMPILE}
+
+
+def is_nightly(rung: Stage, file: str, test: str) -> bool:
+    """Whether a test in stages/ is left to the nightly run. Of rungs that are not run whole, one kernel on
+    the matrix stays, unless another rung continues one that is slow to compile. A rung's own tests stay if no
+    other continues it, and those of the first rungs.
+    """
+    is_continued = rung.name in continued_rungs() - FIRST
     if test == "test_one_kernel":
-        return rung.name in whole_rungs()
-    if not rung.is_own:
-        return False
-    slow = file == "test_matrix.py" and rung.computes in SLOW_TO_COMPILE
-    return slow or rung.name in continued_rungs() - FIRST
+        return rung.name in whole_rungs() or (is_continued and rung.computes in SLOW_TO_COMPILE)
+    if file in OF_ALL_KERNELS:
+        return rung.name not in whole_rungs()
+    return is_continued
 
 
 def build_whole_rungs() -> None:
