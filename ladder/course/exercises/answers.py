@@ -43,30 +43,32 @@ def read_answers(exercise: Exercise) -> Answers:
     if not path.exists():
         return Answers()
     table = read_table(path)
+    solution = solution_text(exercise).strip("\n") + "\n"
     answers = Answers(
-        wrong=tuple(_wrong(one, exercise) for one in table.tables("wrong", [])),
-        right=tuple(_right(one, exercise) for one in table.tables("right", [])),
+        wrong=tuple(_wrong(one, solution) for one in table.tables("wrong", [])),
+        right=tuple(_right(one, solution) for one in table.tables("right", [])),
     )
     table.finish()
     return answers
 
 
-def _wrong(table: Table, exercise: Exercise) -> WrongAnswer:
-    answer = WrongAnswer(table.text("why"), _text(table, exercise), table.texts("says"))
+def _wrong(table: Table, solution: str) -> WrongAnswer:
+    answer = WrongAnswer(table.text("why"), _text(table, solution), table.texts("says"))
     table.finish()
     return answer
 
 
-def _right(table: Table, exercise: Exercise) -> RightAnswer:
-    answer = RightAnswer(table.text("why"), _text(table, exercise))
+def _right(table: Table, solution: str) -> RightAnswer:
+    answer = RightAnswer(table.text("why"), _text(table, solution))
     table.finish()
     return answer
 
 
-def _text(table: Table, exercise: Exercise) -> str:
+def _text(table: Table, solution: str) -> str:
+    """The answer's text, or the solution with the answer's changes."""
     if "changes" not in table:
         return table.text("text")
-    text = solution_text(exercise).strip("\n") + "\n"
+    text = solution
     for change in table.tables("changes"):
         old, new = change.text("from"), change.text("to")
         change.finish()
