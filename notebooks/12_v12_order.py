@@ -87,7 +87,7 @@ lessons.predict("time_shortest_first", time_shortest_first)
 # and V:
 
 # %%
-lessons.source("v12_order", "/// Causal: at most half as many heads as blocks", "const unsigned heads = min(")
+lessons.source("v12_order", "/// Heads per group. Causal: at most half", "const unsigned heads = min(")
 
 # %%
 # %exercise v12_item
@@ -110,7 +110,7 @@ lessons.busy(["v11b_store", "v12_order"], only=["tensor cores", "L2", "DRAM"])
 # %%
 lessons.source(
     "v12b_counter",
-    "// All blocks together increment the counter",
+    "// The counter is incremented after each item",
     "const WorkItem<A> item(problem, together, number);",
 )
 

@@ -20,11 +20,11 @@ using namespace tiles;
 
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-/// How far, in powers of two, a weight may exceed 1 before m follows the maximum.
+/// m follows the maximum only when a weight exp(s - m) would exceed 2^kSlack.
 constexpr float kSlack = 4.f;
 
-/// Row statistics: m, the running maximum of the logits or a little less, and l, the lane's part of the row
-/// sum of the weights.
+/// Row statistics of a warp's rows. m: the running maximum of the logits, or up to kSlack less. l: this
+/// lane's part of the row sum of the weights.
 template <typename Vec> struct RowState {
   Vec m, l;
 };
@@ -108,15 +108,15 @@ template <typename T, int d, typename A>
 __device__ inline void consume(typename A::Shared &smem, const WorkItem<A> &item,
                                const AttentionProblem &problem, float late_scale) {
   const int warpgroup_row = item.row + 64 * warpgroup::index(), row = warpgroup_row + 16 * warpgroup::warp();
-  // Causal: no row sees a key beyond itself. So a consumer skips tiles. Without rows it skips all of them.
+  // Causal: query i sees keys 0 to i, so a consumer skips later tiles. Without rows it skips all tiles.
   const int keys = warpgroup_row >= problem.q_len ? 0
                    : problem.is_causal            ? min(problem.kv_len, warpgroup_row + 64)
                                                   : problem.kv_len;
 
   RegTile<T, 16, d> o_16;
-  RegTile<float, 16, A::keys> s;
-  RegTile<T, 16, A::keys> p_16;
-  RegTile<float, 16, d> o;
+  RegTile<float, 16, A::keys> s; // S of a warp
+  RegTile<T, 16, A::keys> p_16;  // P, rounded: operand A
+  RegTile<float, 16, d> o;       // O of a warp
   RowState<typename RegTile<float, 16, d>::ColVec> rows;
   zero(o);
   zero(rows.l);
@@ -168,11 +168,11 @@ __device__ inline void consume(typename A::Shared &smem, const WorkItem<A> &item
   store(lse_of(problem, item.head), rows.l, row);
 }
 
-/// Turns the logits S of a tile, whose first row and key are given, into weights P = exp(S - m). If m
-/// changes, O and l are rescaled.
+/// Replaces the logits S of a tile by the weights P = exp(S - m). `row` and `key` are the tile's first row
+/// and first key. If m changes, O and l are rescaled.
 ///
-/// `late_scale`, by which S is multiplied after the maximum, is scale * log2(e), so exp(s) becomes exp2(s).
-/// For a scale of 0 or below it is 1, and S is scaled before the maximum.
+/// `late_scale` is scale * log2(e), so exp(s) becomes exp2(s). S is multiplied by it after the maximum. For
+/// scale <= 0 it is 1, and S is scaled before: a negative factor would turn the maximum into the minimum.
 template <RegisterTile S, RegisterTile O, typename Vec>
 __device__ inline void softmax(S &s, O &o, RowState<Vec> &rows, const AttentionProblem &problem,
                                float late_scale, int row, int key) {

@@ -21,15 +21,15 @@ using namespace tiles;
 
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-/// How far, in powers of two, a weight may exceed 1 before m follows the maximum.
+/// m follows the maximum only when a weight exp(s - m) would exceed 2^kSlack.
 constexpr float kSlack = 4.f;
 
-/// The most bytes of K and V that the blocks read at the same time. This is more than the L2 cache holds, but
-/// blocks that read the same tile do so at about the same time.
+/// The limit for K and V of a group of heads, in bytes. This is more than the L2 cache holds, but blocks that
+/// read the same tile do so at about the same time.
 constexpr int64_t kServedBytes = 128 << 20;
 
-/// Row statistics: m, the running maximum of the logits or a little less, l, the lane's part of the row sum
-/// of the weights, and the factor by which O must be rescaled when m has changed.
+/// Row statistics of a warp's rows. m: the running maximum of the logits, or up to kSlack less. l: this
+/// lane's part of the row sum of the weights. rescale: the factor of O and l after m has changed.
 template <typename Vec> struct RowState {
   Vec m, l, rescale;
 };
@@ -47,7 +47,7 @@ template <typename T, int d> struct Arrangement {
   using QTile = SharedTile<T, 64, d>;
   using KTile = SharedTile<T, keys, d>;
   struct Shared {
-    Ring<QTile, q_buffers, consumers> q; // and O
+    Ring<QTile, q_buffers, consumers> q; // O is stored from Q's buffers
     Ring<KTile, buffers> k, v;
   };
   struct Maps {
@@ -56,8 +56,8 @@ template <typename T, int d> struct Arrangement {
   };
 };
 
-/// A work item: the queries from `row` on of one head, and how many keys they see. Items are ordered by
-/// groups of `together` heads. Within a group the last rows of all heads come first.
+/// A work item: the queries from `row` on of one head, and how many keys they see. The items of `together`
+/// heads form a group, and `among` is an item's index in it. The last rows of all heads come first.
 template <typename A> struct WorkItem {
   int row, head, kv_head, keys;
 
@@ -68,8 +68,8 @@ template <typename A> struct WorkItem {
     return p.batch * p.heads * per_head(p);
   }
 
-  /// Causal: at most half as many heads as blocks, and at most kServedBytes of K and V, which the blocks read
-  /// at the same time.
+  /// Heads per group. Causal: at most half the number of blocks, and at most kServedBytes of K and V, since
+  /// the blocks read a whole group at the same time. Without a mask: one head.
   static unsigned heads_together(const AttentionProblem &p, unsigned blocks) {
     const int64_t head_bytes = 2 * int64_t(p.kv_len) * (sizeof(typename A::KTile) / A::keys);
     return p.is_causal ? max(min(kServedBytes / head_bytes, int64_t(blocks / 2)), int64_t(1)) : 1;
@@ -134,9 +134,9 @@ __device__ inline void produce(typename A::Shared &smem, const typename A::Maps 
 template <typename T, int d, typename A>
 __device__ inline void consume(typename A::Shared &smem, const typename A::Maps &maps,
                                const AttentionProblem &problem, unsigned together, float late_scale) {
-  RegTile<float, 16, A::keys> s;
-  RegTile<T, 16, A::keys> p_16;
-  RegTile<float, 16, d> o;
+  RegTile<float, 16, A::keys> s; // S of a warp
+  RegTile<T, 16, A::keys> p_16;  // P, rounded: operand A
+  RegTile<float, 16, d> o;       // O of a warp
   RowState<typename RegTile<float, 16, d>::ColVec> rows;
 
   const InTurn<A::consumers, 1> in_turn{warpgroup::index()};
@@ -147,8 +147,8 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
     const WorkItem<A> item(problem, together, number);
     const int warpgroup_row = item.row + 64 * warpgroup::index(),
               row = warpgroup_row + 16 * warpgroup::warp();
-    // Causal: no row sees a key beyond itself. So a consumer skips tiles. Without rows it computes one dummy
-    // tile.
+    // Causal: query i sees keys 0 to i, so a consumer skips later tiles. A consumer without rows computes one
+    // dummy tile.
     const int keys = warpgroup_row >= problem.q_len ? 1
                      : problem.is_causal            ? min(problem.kv_len, warpgroup_row + 64)
                                                     : problem.kv_len;
@@ -220,8 +220,8 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
     tma::store_wait_read(); // the block must not end before TMA has read its shared memory
 }
 
-/// Issues the store of a consumer's O, through the shared memory of its Q. Rows beyond the last one are not
-/// stored.
+/// Copies a consumer's O to the shared memory of its Q, and issues its TMA store. TMA skips rows beyond the
+/// last one.
 template <typename A, RegisterTile O>
 __device__ inline void store_async(const typename A::Maps &maps, typename A::QTile &smem, const O &o, int row,
                                    int head) {
@@ -238,19 +238,19 @@ __device__ inline void store_async(const typename A::Maps &maps, typename A::QTi
   }
 }
 
-/// Releases the buffer of Q once the consumer's store of O has read it. All warps release it, the
-/// first one after it has waited for the store.
+/// Waits until the store of O has read Q's buffer, and releases the buffer. Only the thread that issued the
+/// store waits; each warp releases.
 template <typename A> __device__ inline void finish_store(typename A::Shared &smem, Turn<A::q_buffers> turn) {
   if (warpgroup::thread() == 0)
     tma::store_wait_read();
   smem.q.release(turn);
 }
 
-/// Turns the logits S of a tile, whose first row and key are given, into weights P = exp(S - m). Returns
-/// whether m has changed.
+/// Replaces the logits S of a tile by the weights P = exp(S - m). `row` and `key` are the tile's first row
+/// and first key. Returns whether m has changed.
 ///
-/// `late_scale`, by which S is multiplied after the maximum, is scale * log2(e), so exp(s) becomes exp2(s).
-/// For a scale of 0 or below it is 1, and S is scaled before the maximum.
+/// `late_scale` is scale * log2(e), so exp(s) becomes exp2(s). S is multiplied by it after the maximum. For
+/// scale <= 0 it is 1, and S is scaled before: a negative factor would turn the maximum into the minimum.
 template <RegisterTile S, typename Vec>
 __device__ inline bool softmax(S &s, RowState<Vec> &rows, const AttentionProblem &problem, float late_scale,
                                int row, int key) {

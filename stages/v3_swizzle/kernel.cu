@@ -4,8 +4,8 @@
 // Their Q, S, P and O are fragments in the warp's registers; only K and V go through shared memory.
 //
 // mma.m16n8k16 computes D += A B with A (16x16), B (16x8) and D (16x8). Lane l of a warp holds two adjacent
-// elements of each 8x8 quarter of A and of each 8x8 half of D: row l / 4, columns 2 * (l % 4) and + 1. Of B
-// it holds the same of the transposed halves. Two neighbouring accumulators D therefore have the layout of
+// elements of each 8x8 quarter of A and of each 8x8 half of D: row l / 4, columns 2 * (l % 4) and + 1. In the
+// 8x8 halves of B, row and column are swapped. Two neighbouring accumulators D therefore have the layout of
 // one operand A: S, rounded to 16 bits, enters O += P V without leaving its registers.
 #include <bit>
 #include <cmath>
@@ -81,13 +81,13 @@ __global__ void __launch_bounds__(kThreads) flash_attention_2(const AttentionPro
   const int lane = threadIdx.x % 32, row = block_row + threadIdx.x / 32 * 16 + lane / 4, col = lane % 4 * 2;
   const int rows[2] = {row, row + 8};
 
-  uint32_t q_rmem[d / 16][4];
+  uint32_t q_rmem[d / 16][4]; // Q: 16 rows x d, operand A
   for (int k = 0; k < d; k += 16)
     for (int i = 0; i < 4; i++) {
       const T *pair = q_gmem + int64_t(rows[i % 2]) * d + k + i / 2 * 8 + col;
       q_rmem[k / 16][i] = rows[i % 2] < p.q_len ? *reinterpret_cast<const uint32_t *>(pair) : 0;
     }
-  float o_rmem[d / 8][4] = {};
+  float o_rmem[d / 8][4] = {};                            // O: 16 rows x d
   float m[2] = {-INFINITY, -INFINITY}, l[2] = {0.f, 0.f}; // running row maxima and row sums
 
   // Causal: no row of this block sees a key beyond its last row, so those tiles are skipped.
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kThreads) flash_attention_2(const AttentionPro
 
     // S = Q K^T. A row of K is a column of K^T: K needs no transposition. Tensor cores truncate when they add
     // to an accumulator, which would cost lse its last bits. So each mma starts from 0, and FADDs sum up.
-    float s_rmem[kBc / 8][4] = {};
+    float s_rmem[kBc / 8][4] = {}; // S: 16 rows x kBc keys
     for (int n = 0; n < kBc; n += 16)
       for (int k = 0; k < d; k += 16) {
         uint32_t k_rmem[4]; // two operands B
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kThreads) flash_attention_2(const AttentionPro
       const uint32_t p_rmem[4] = {pack<T>(left[0], left[1]), pack<T>(left[2], left[3]),
                                   pack<T>(right[0], right[1]), pack<T>(right[2], right[3])};
       for (int n = 0; n < d; n += 16) {
-        uint32_t v_rmem[4];
+        uint32_t v_rmem[4]; // two operands B
         ldmatrix_x4_trans(v_rmem, v_smem.at(k + lane % 16, n + lane / 16 * 8));
         mma_m16n8k16<T>(o_rmem[n / 8], p_rmem, v_rmem[0], v_rmem[1]);
         mma_m16n8k16<T>(o_rmem[n / 8 + 1], p_rmem, v_rmem[2], v_rmem[3]);

@@ -40,9 +40,9 @@ __global__ void __launch_bounds__(A::warps * 32) attend(const __grid_constant__ 
   auto &v_smem = allocator.allocate<typename A::KV>();
 
   RegTile<T, A::rows, d> q, o_16;
-  RegTile<float, A::rows, A::keys> s;
-  RegTile<T, A::rows, A::keys> p_16;
-  RegTile<float, A::rows, d> o;
+  RegTile<float, A::rows, A::keys> s; // S of a warp
+  RegTile<T, A::rows, A::keys> p_16;  // P, rounded: operand A
+  RegTile<float, A::rows, d> o;       // O of a warp
   typename RegTile<float, A::rows, d>::ColVec m, m_new, rescale, l;
   load(q, gmem.q(), row);
   zero(o);

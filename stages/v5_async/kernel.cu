@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(A::workers * 32) attend(const __grid_constant_
   // Causal: the last rows see the most keys, so their blocks start first.
   const int block_row = (gridDim.y - 1 - blockIdx.y) * A::block_rows;
   const int row = block_row + block::warp() * A::rows;
-  // Causal: no row sees a key beyond itself. So the block skips tiles, and a worker skips more of them.
+  // Causal: query i sees keys 0 to i, so the block skips later tiles. A worker with earlier rows skips more.
   const int block_keys = problem.is_causal ? min(problem.kv_len, block_row + A::block_rows) : problem.kv_len;
   const int keys = problem.is_causal ? min(problem.kv_len, row + A::rows) : problem.kv_len;
   const Head<T, d> gmem(problem, block_keys);
@@ -46,9 +46,9 @@ __global__ void __launch_bounds__(A::workers * 32) attend(const __grid_constant_
   auto &q_smem = allocator.allocate<typename A::Q, A::workers>()[block::warp()];
 
   RegTile<T, A::rows, d> q_rmem, o_16;
-  RegTile<float, A::rows, A::keys> s;
-  RegTile<T, A::rows, A::keys> p_16;
-  RegTile<float, A::rows, d> o;
+  RegTile<float, A::rows, A::keys> s; // S of a warp
+  RegTile<T, A::rows, A::keys> p_16;  // P, rounded: operand A
+  RegTile<float, A::rows, d> o;       // O of a warp
   typename RegTile<float, A::rows, d>::ColVec m, m_new, rescale, l;
   auto &q = choose<A::q_in_registers>(q_rmem, q_smem);
   load(q, gmem.q(), row);

@@ -17,11 +17,11 @@ using namespace tiles;
 
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-/// How far, in powers of two, a weight may exceed 1 before m follows the maximum.
+/// m follows the maximum only when a weight exp(s - m) would exceed 2^kSlack.
 constexpr float kSlack = 4.f;
 
-/// Row statistics: m, the running maximum of the logits or a little less, and l, the lane's part of the row
-/// sum of the weights.
+/// Row statistics of a warp's rows. m: the running maximum of the logits, or up to kSlack less. l: this
+/// lane's part of the row sum of the weights.
 template <typename Vec> struct RowState {
   Vec m, l;
 };
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(A::threads, A::blocks)
   // Causal: the last rows see the most keys, so their blocks start first.
   const int block_row = (gridDim.y - 1 - blockIdx.y) * A::block_rows;
   const int row = block_row + block::warp() * A::rows;
-  // Causal: no row sees a key beyond itself. So the block skips tiles, and a worker skips more of them.
+  // Causal: query i sees keys 0 to i, so the block skips later tiles. A worker with earlier rows skips more.
   const int block_keys = problem.is_causal ? min(problem.kv_len, block_row + A::block_rows) : problem.kv_len;
   const int keys = problem.is_causal ? min(problem.kv_len, row + A::rows) : problem.kv_len;
   const Head<T, d> gmem(problem, block_keys);
@@ -61,9 +61,9 @@ __global__ void __launch_bounds__(A::threads, A::blocks)
   auto &q_smem = allocator.allocate<typename A::Q, A::workers>()[block::warp()];
 
   RegTile<T, A::rows, d> q_rmem, o_16;
-  RegTile<float, A::rows, A::keys> s;
-  RegTile<T, A::rows, A::keys> p_16;
-  RegTile<float, A::rows, d> o;
+  RegTile<float, A::rows, A::keys> s; // S of a warp
+  RegTile<T, A::rows, A::keys> p_16;  // P, rounded: operand A
+  RegTile<float, A::rows, d> o;       // O of a warp
   RowState<typename RegTile<float, A::rows, d>::ColVec> rows;
   auto &q = choose<A::q_in_registers>(q_rmem, q_smem);
   load(q, gmem.q(), row);
@@ -107,11 +107,11 @@ __global__ void __launch_bounds__(A::threads, A::blocks)
   store(gmem.lse(), rows.l, row);
 }
 
-/// Turns the logits S of a tile, whose first row and key are given, into weights P = exp(S - m). If m
-/// changes, O and l are rescaled.
+/// Replaces the logits S of a tile by the weights P = exp(S - m). `row` and `key` are the tile's first row
+/// and first key. If m changes, O and l are rescaled.
 ///
-/// `late_scale`, by which S is multiplied after the maximum, is scale * log2(e), so exp(s) becomes exp2(s).
-/// For a scale of 0 or below it is 1, and S is scaled before the maximum.
+/// `late_scale` is scale * log2(e), so exp(s) becomes exp2(s). S is multiplied by it after the maximum. For
+/// scale <= 0 it is 1, and S is scaled before: a negative factor would turn the maximum into the minimum.
 template <RegisterTile S, RegisterTile O, typename Vec>
 __device__ inline void softmax(S &s, O &o, RowState<Vec> &rows, const AttentionProblem &problem,
                                float late_scale, int row, int key) {

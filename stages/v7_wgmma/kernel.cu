@@ -19,11 +19,11 @@ using namespace tiles;
 
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-/// How far, in powers of two, a weight may exceed 1 before m follows the maximum.
+/// m follows the maximum only when a weight exp(s - m) would exceed 2^kSlack.
 constexpr float kSlack = 4.f;
 
-/// Row statistics: m, the running maximum of the logits or a little less, and l, the lane's part of the row
-/// sum of the weights.
+/// Row statistics of a warp's rows. m: the running maximum of the logits, or up to kSlack less. l: this
+/// lane's part of the row sum of the weights.
 template <typename Vec> struct RowState {
   Vec m, l;
 };
@@ -46,8 +46,8 @@ __global__ void __launch_bounds__(A::threads, 1)
   // Causal: the last rows see the most keys, so their blocks start first.
   const int block_row = (gridDim.y - 1 - blockIdx.y) * A::block_rows;
   const int warpgroup_row = block_row + 64 * warpgroup::index(), row = warpgroup_row + 16 * warpgroup::warp();
-  // Causal: no row sees a key beyond itself. So the block skips tiles, and a warpgroup skips more of them.
-  // Without rows it skips all of them.
+  // Causal: query i sees keys 0 to i, so the block skips later tiles. A warpgroup with earlier rows skips
+  // more, and a warpgroup without rows skips all.
   const int block_keys = problem.is_causal ? min(problem.kv_len, block_row + A::block_rows) : problem.kv_len;
   const int keys = warpgroup_row >= problem.q_len ? 0
                    : problem.is_causal            ? min(problem.kv_len, warpgroup_row + 64)
@@ -59,9 +59,9 @@ __global__ void __launch_bounds__(A::threads, 1)
   auto &q_smem = smem.q[warpgroup::index()];
 
   RegTile<T, 16, d> o_16;
-  RegTile<float, 16, A::keys> s;
-  RegTile<T, 16, A::keys> p_16;
-  RegTile<float, 16, d> o;
+  RegTile<float, 16, A::keys> s; // S of a warp
+  RegTile<T, 16, A::keys> p_16;  // P, rounded: operand A
+  RegTile<float, 16, d> o;       // O of a warp
   RowState<typename RegTile<float, 16, d>::ColVec> rows;
   warpgroup::load_async(q_smem, gmem.q(), warpgroup_row);
   zero(o);
@@ -107,11 +107,11 @@ __global__ void __launch_bounds__(A::threads, 1)
   store(gmem.lse(), rows.l, row);
 }
 
-/// Turns the logits S of a tile, whose first row and key are given, into weights P = exp(S - m). If m
-/// changes, O and l are rescaled.
+/// Replaces the logits S of a tile by the weights P = exp(S - m). `row` and `key` are the tile's first row
+/// and first key. If m changes, O and l are rescaled.
 ///
-/// `late_scale`, by which S is multiplied after the maximum, is scale * log2(e), so exp(s) becomes exp2(s).
-/// For a scale of 0 or below it is 1, and S is scaled before the maximum.
+/// `late_scale` is scale * log2(e), so exp(s) becomes exp2(s). S is multiplied by it after the maximum. For
+/// scale <= 0 it is 1, and S is scaled before: a negative factor would turn the maximum into the minimum.
 template <RegisterTile S, RegisterTile O, typename Vec>
 __device__ inline void softmax(S &s, O &o, RowState<Vec> &rows, const AttentionProblem &problem,
                                float late_scale, int row, int key) {

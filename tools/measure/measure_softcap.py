@@ -41,7 +41,7 @@ LINES = {
     "x4_softcap": (
         "  exp2(s, s);\n",
         "  mul(s, s, problem.scale);\n  tanh(s, s);\n",
-        "/// How far, in powers of two,",
+        "/// m follows the maximum only when",
     ),
     "x4b_softcap_gradients": (
         "    exp2(x, x);\n",

@@ -19,11 +19,11 @@ using namespace tiles;
 
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-/// How far, in powers of two, a weight may exceed 1 before m follows the maximum.
+/// m follows the maximum only when a weight exp(s - m) would exceed 2^kSlack.
 constexpr float kSlack = 4.f;
 
-/// Row statistics: m, the running maximum of the logits or a little less, and l, the lane's part of the row
-/// sum of the weights.
+/// Row statistics of a warp's rows. m: the running maximum of the logits, or up to kSlack less. l: this
+/// lane's part of the row sum of the weights.
 template <typename Vec> struct RowState {
   Vec m, l;
 };
@@ -76,9 +76,9 @@ __global__ void __launch_bounds__(A::threads, 1)
   const auto o_tmem = tensor_memory.template columns<d>(A::keys);
 
   RegTile<T, 16, d> o_16;
-  RegTile<float, 16, A::keys> s;
-  RegTile<T, 16, A::keys> p_16;
-  RegTile<float, 16, d> o;
+  RegTile<float, 16, A::keys> s; // S of a warp
+  RegTile<T, 16, A::keys> p_16;  // P, rounded: operand A
+  RegTile<float, 16, d> o;       // O of a warp
   RowState<typename RegTile<float, 16, d>::ColVec> rows;
   zero(rows.l);
   neg_infty(rows.m);

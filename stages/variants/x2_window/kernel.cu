@@ -23,18 +23,18 @@ using namespace tiles;
 
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-/// How far, in powers of two, a weight may exceed 1 before m follows the maximum.
+/// m follows the maximum only when a weight exp(s - m) would exceed 2^kSlack.
 constexpr float kSlack = 4.f;
 
 /// m before the first key. It is finite, so that s - m is -inf and not NaN for a row that has seen none.
 constexpr float kLowest = -FLT_MAX;
 
-/// Causal: at most so many heads are together, and at most so many bytes of their K and V, which the blocks
-/// read at the same time.
+/// Causal: the most heads in a group, and the most bytes of their K and V, which the blocks read at the same
+/// time.
 constexpr int64_t kMostHeads = 16, kMostBytes = 32 << 20;
 
-/// Row statistics: m, the running maximum of the logits or a little less, l, the lane's part of the row sum
-/// of the weights, and the factor by which O must be rescaled when m has changed.
+/// Row statistics of a warp's rows. m: the running maximum of the logits, or up to kSlack less. l: this
+/// lane's part of the row sum of the weights. rescale: the factor of O and l after m has changed.
 template <typename Vec> struct RowState {
   Vec m, l, rescale;
 };
@@ -52,9 +52,9 @@ template <typename T, int d> struct Arrangement {
   using QTile = SharedTile<T, 64, d>;
   using KTile = SharedTile<T, keys, d>;
   struct Shared {
-    Ring<QTile, q_buffers, consumers> q; // and O
+    Ring<QTile, q_buffers, consumers> q; // O is stored from Q's buffers
     Ring<KTile, buffers> k, v;
-    unsigned number[q_buffers]; // of the work item, for each Q
+    unsigned number[q_buffers]; // the work item of each Q
   };
   struct Maps {
     tma::TensorMap<QTile> q, o;
@@ -153,9 +153,9 @@ __device__ inline void produce(typename A::Shared &smem, const typename A::Maps 
 template <typename T, int d, typename A>
 __device__ inline void consume(typename A::Shared &smem, const typename A::Maps &maps,
                                const AttentionProblem &problem, unsigned together, float late_scale) {
-  RegTile<float, 16, A::keys> s;
-  RegTile<T, 16, A::keys> p_16;
-  RegTile<float, 16, d> o;
+  RegTile<float, 16, A::keys> s; // S of a warp
+  RegTile<T, 16, A::keys> p_16;  // P, rounded: operand A
+  RegTile<float, 16, d> o;       // O of a warp
   RowState<typename RegTile<float, 16, d>::ColVec> rows;
 
   const InTurn<A::consumers, 1> in_turn{warpgroup::index()};
@@ -272,8 +272,8 @@ __device__ inline void pass_tile(typename A::Shared &smem, const Order &in_turn,
   smem.v.release(v_turn);
 }
 
-/// Issues the store of a consumer's O, through the shared memory of its Q. Rows beyond the last one are not
-/// stored.
+/// Copies a consumer's O to the shared memory of its Q, and issues its TMA store. TMA skips rows beyond the
+/// last one.
 template <typename A, RegisterTile O>
 __device__ inline void store_async(const typename A::Maps &maps, typename A::QTile &smem, const O &o, int row,
                                    int head) {
@@ -298,11 +298,11 @@ template <typename A> __device__ inline void finish_store(typename A::Shared &sm
   smem.q.release(turn);
 }
 
-/// Turns the logits S of a tile, whose first row and key are given, into weights P = exp(S - m). Returns
-/// whether m has changed.
+/// Replaces the logits S of a tile by the weights P = exp(S - m). `row` and `key` are the tile's first row
+/// and first key. Returns whether m has changed.
 ///
-/// `late_scale`, by which S is multiplied after the maximum, is scale * log2(e), so exp(s) becomes exp2(s).
-/// For a scale of 0 or below it is 1, and S is scaled before the maximum.
+/// `late_scale` is scale * log2(e), so exp(s) becomes exp2(s). S is multiplied by it after the maximum. For
+/// scale <= 0 it is 1, and S is scaled before: a negative factor would turn the maximum into the minimum.
 template <RegisterTile S, typename Vec>
 __device__ inline bool softmax(S &s, RowState<Vec> &rows, const AttentionProblem &problem, float late_scale,
                                int row, int key) {

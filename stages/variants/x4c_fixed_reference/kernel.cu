@@ -23,7 +23,7 @@ using namespace tiles;
 
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-/// How far, in powers of two, a weight may exceed 1 before m follows the maximum.
+/// m follows the maximum only when a weight exp(s - m) would exceed 2^kSlack.
 constexpr float kSlack = 4.f;
 
 /// m before the first key. It is finite, so that s - m is -inf and not NaN for a row that has seen none.
@@ -45,12 +45,12 @@ inline Cap cap_of(const AttentionProblem &p) {
           std::round(min(late_scale, min(kLargestReference, kDepth - late_scale)))};
 }
 
-/// Causal: at most so many heads are together, and at most so many bytes of their K and V, which the blocks
-/// read at the same time.
+/// Causal: the most heads in a group, and the most bytes of their K and V, which the blocks read at the same
+/// time.
 constexpr int64_t kMostHeads = 16, kMostBytes = 32 << 20;
 
-/// Row statistics: m, the running maximum of the logits or a little less, l, the lane's part of the row sum
-/// of the weights, and the factor by which O must be rescaled when m has changed.
+/// Row statistics of a warp's rows. m: the running maximum of the logits, or up to kSlack less. l: this
+/// lane's part of the row sum of the weights. rescale: the factor of O and l after m has changed.
 template <typename Vec> struct RowState {
   Vec m, l, rescale;
 };
@@ -69,9 +69,9 @@ template <typename T, int d, bool has_reference> struct Arrangement {
   using QTile = SharedTile<T, 64, d>;
   using KTile = SharedTile<T, keys, d>;
   struct Shared {
-    Ring<QTile, q_buffers, consumers> q; // and O
+    Ring<QTile, q_buffers, consumers> q; // O is stored from Q's buffers
     Ring<KTile, buffers> k, v;
-    unsigned number[q_buffers]; // of the work item, for each Q
+    unsigned number[q_buffers]; // the work item of each Q
   };
   struct Maps {
     tma::TensorMap<QTile> q, o;
@@ -170,9 +170,9 @@ __device__ inline void produce(typename A::Shared &smem, const typename A::Maps 
 template <typename T, int d, typename A>
 __device__ inline void consume(typename A::Shared &smem, const typename A::Maps &maps,
                                const AttentionProblem &problem, const Cap &cap, unsigned together) {
-  RegTile<float, 16, A::keys> s;
-  RegTile<T, 16, A::keys> p_16;
-  RegTile<float, 16, d> o;
+  RegTile<float, 16, A::keys> s; // S of a warp
+  RegTile<T, 16, A::keys> p_16;  // P, rounded: operand A
+  RegTile<float, 16, d> o;       // O of a warp
   RowState<typename RegTile<float, 16, d>::ColVec> rows;
 
   const InTurn<A::consumers, 1> in_turn{warpgroup::index()};
@@ -295,8 +295,8 @@ __device__ inline void pass_tile(typename A::Shared &smem, const Order &in_turn,
   smem.v.release(v_turn);
 }
 
-/// Issues the store of a consumer's O, through the shared memory of its Q. Rows beyond the last one are not
-/// stored.
+/// Copies a consumer's O to the shared memory of its Q, and issues its TMA store. TMA skips rows beyond the
+/// last one.
 template <typename A, RegisterTile O>
 __device__ inline void store_async(const typename A::Maps &maps, typename A::QTile &smem, const O &o, int row,
                                    int head) {
