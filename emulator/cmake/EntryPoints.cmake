@@ -51,8 +51,10 @@ set(LADDER_MAIN_SOURCE ${LADDER_GENERATED_DIR}/main.cpp)
 file(CONFIGURE OUTPUT ${LADDER_MAIN_SOURCE} CONTENT [[
 extern "C" {
 int __real_main(int, char **, char **);
+void ladder_main_begins();
 void ladder_main_returned(int code);
 int __wrap_main(int count, char **arguments, char **environment) {
+  ladder_main_begins();
   const int code = __real_main(count, arguments, environment);
   ladder_main_returned(code);
   return code;

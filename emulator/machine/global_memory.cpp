@@ -95,6 +95,12 @@ bool GlobalMemory::retire(std::uint64_t begin) {
   return true;
 }
 
+void GlobalMemory::set_writable(std::uint64_t begin, bool writable) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = by_begin_.find(begin); found != by_begin_.end())
+    found->second.range.writable = writable;
+}
+
 void GlobalMemory::forget_freed(std::uint64_t begin, std::uint64_t end) {
   auto first = freed_.lower_bound(begin);
   if (first != freed_.begin() && std::prev(first)->second.end > begin)

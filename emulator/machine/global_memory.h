@@ -28,6 +28,8 @@ public:
   bool remove(std::uint64_t begin);
   /// The same for memory that the program has freed; describe() mentions it.
   bool retire(std::uint64_t begin);
+  /// Whether kernels may write the range that starts there, if one does.
+  void set_writable(std::uint64_t begin, bool writable);
   /// The range that contains all of [address, address + bytes), else nullptr. Valid until add or remove.
   const MemoryRange *find(std::uint64_t address, std::uint64_t bytes) const;
   /// For messages: what the address is, or what is near it.

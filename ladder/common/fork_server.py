@@ -16,7 +16,7 @@ import socket
 import struct
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,21 +29,26 @@ from ladder.errors import LadderError
 HEADER = struct.Struct("<16sQ")
 #: The most descriptors that a question brings along.
 MOST_DESCRIPTORS = 8
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def serve(descriptor: int, preload: Sequence[str]) -> None:
     """The server's loop, which ends when its parent closes the connection or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    children: set[int] = set()
     _import(preload)
     control = socket.socket(fileno=descriptor)
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 2)
         if not message:
+            _end_orphans(set())
             return
         request = json.loads(message)
         if "wait" in request:
             _, status = os.waitpid(request["wait"], 0)
+            children.discard(request["wait"])
+            _end_orphans(children)
             control.send(json.dumps(os.waitstatus_to_exitcode(status)).encode())
             continue
         _import(request["preload"])
@@ -51,10 +56,25 @@ def serve(descriptor: int, preload: Sequence[str]) -> None:
         if child == 0:
             control.close()
             _live(*descriptors)
+        children.add(child)
         handle = os.pidfd_open(child)
         socket.send_fds(control, [json.dumps(child).encode()], [handle])
         for one in (handle, *descriptors):
             os.close(one)
+
+
+def _end_orphans(children: Set[int]) -> None:
+    """Ends the processes that ended children have left behind: a subreaper inherits them, in whatever session
+    they are.
+    """
+    listing = Path(f"/proc/self/task/{os.getpid()}/children")
+    while listing.exists() and (orphans := {*map(int, listing.read_text().split())} - children):
+        for orphan in orphans:
+            with suppress(OSError):
+                os.kill(orphan, signal.SIGKILL)
+        for orphan in orphans:
+            with suppress(OSError):
+                os.waitpid(orphan, 0)
 
 
 def _import(modules: Iterable[str]) -> None:

@@ -43,6 +43,8 @@ MOST_OUTPUT_BYTES = 16 * 2**20
 #: How often a child's memory is read; in the meantime it may take some 100 MB more.
 _MEMORY_INTERVAL_S = 0.05
 _PART_BYTES = 1 << 16
+#: How long a server may take to end its children.
+_PATIENCE_S = 1.0
 
 
 class ProcessEnded(ExecutionError):
@@ -337,7 +339,9 @@ class _Server:
 
     def _end(self) -> None:
         if self._owner == os.getpid():
-            self._control.close()
+            self._control.close()  # it then ends what its children have left behind, and itself
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_PATIENCE_S)
             self._process.kill()
             self._process.wait()
 
@@ -355,12 +359,18 @@ def _working_directory() -> str | None:
 
 
 def _used_bytes(process: int) -> int:
-    """The memory that a process has, without files' pages, which the system can take back."""
+    """The memory of a process and its children, without files' pages, which the system can take back."""
     try:
         status = Path(f"/proc/{process}/status").read_text()
+        children = [
+            int(child)
+            for listing in Path(f"/proc/{process}/task").glob("*/children")
+            for child in listing.read_text().split()
+        ]
     except OSError:  # it has ended
         return 0
-    return 1024 * sum(map(int, re.findall(r"^Rss(?:Anon|Shmem):\s*(\d+) kB", status, re.MULTILINE)))
+    own = 1024 * sum(map(int, re.findall(r"^Rss(?:Anon|Shmem):\s*(\d+) kB", status, re.MULTILINE)))
+    return own + sum(map(_used_bytes, children))
 
 
 def _error(kind: str, message: str, hint: str) -> Exception:

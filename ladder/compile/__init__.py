@@ -8,6 +8,7 @@ from ladder.doors import door
 
 if TYPE_CHECKING:
     from ladder.compile.compiling import ingredients
+    from ladder.compile.confining import confined, run_compiler, system_folders
     from ladder.compile.extensions import PTXAS_REPORT, build, build_all, ptx_command
     from ladder.compile.libraries import emulator_library
     from ladder.compile.messages import shortened

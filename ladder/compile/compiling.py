@@ -10,11 +10,13 @@ import functools
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from ladder.common import cache, files, processes
 from ladder.compile import housekeeping, toolchain
+from ladder.compile.confining import CompilerStopped, compile_as_told
 from ladder.compile.messages import failure
 from ladder.compile.plain_names import plain, refuse_comma
 from ladder.compile.snapshot import Snapshot
@@ -119,9 +121,11 @@ def compile_source(
     """
     listing = ("-MD", "-MT", "object", "-MF", str(rule), *more)
     try:
-        run(command, directory, name, "", (*listing, WITHOUT_SPECIAL_FUNCTIONS), rule.parent)
+        compile_with(command, directory, name, "", (*listing, WITHOUT_SPECIAL_FUNCTIONS), rule.parent)
+    except CompilerStopped:
+        raise
     except BuildError:
-        run(command, directory, name, "does not compile", listing, rule.parent)
+        compile_with(command, directory, name, "does not compile", listing, rule.parent)
     return dependencies_of(os.fsdecode(rule.read_bytes()), directory, nvcc)
 
 
@@ -175,13 +179,31 @@ def run(
     name: str,
     otherwise: str,
     more: Sequence[str] = (),
+) -> str:
+    """Runs a linker, or a compiler of sources of this project, and returns its messages; raises
+    :class:`BuildError` if it fails. ``more`` flags are not part of the command that the error shows.
+    """
+    return _messages(processes.run([*command, *more], directory, directory), name, otherwise, command)
+
+
+def compile_with(
+    command: Sequence[str],
+    directory: Path,
+    name: str,
+    otherwise: str,
+    more: Sequence[str] = (),
     scratch: Path | None = None,
 ) -> str:
-    """Runs a compiler or linker and returns its messages; raises :class:`BuildError` if it fails.
-
-    ``more`` flags are not part of the command that the error shows; ``scratch`` is for temporary files.
+    """As :func:`run`, for a compiler of other sources, which may be confined; ``scratch`` is for temporary
+    files.
     """
-    result = processes.run([*command, *more], directory, scratch or directory)
+    result = compile_as_told([*command, *more], directory, scratch or directory)
+    return _messages(result, name, otherwise, command)
+
+
+def _messages(
+    result: subprocess.CompletedProcess[str], name: str, otherwise: str, command: Sequence[str]
+) -> str:
     if result.returncode == 0:
         return result.stderr
     message = result.stderr + result.stdout

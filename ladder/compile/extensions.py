@@ -14,6 +14,7 @@ from ladder.compile import housekeeping, prebuilt, remarks, toolchain
 from ladder.compile.compiling import (
     WITHOUT_SPECIAL_FUNCTIONS,
     compile_source,
+    compile_with,
     compilers,
     finish,
     is_there,
@@ -25,6 +26,7 @@ from ladder.compile.compiling import (
     source_files,
     until_settled,
 )
+from ladder.compile.confining import CompilerStopped
 from ladder.compile.host_parts import HostPart
 from ladder.compile.plain_names import plain
 from ladder.compile.snapshot import Snapshot
@@ -215,7 +217,9 @@ def _compile_kernel(plan: _Plan, directory: Path) -> list[Path]:
             used = [*source_files(plan.stage.path), *read]
         commands = plan.target.machine_code(plan.nvcc, plan.flags, ptx)
         embedding = [] if commands or read is None else _embedding(plan, ptx)
-        messages = "".join(run(one, directory, name, "does not compile") for one in commands or embedding)
+        messages = "".join(
+            compile_with(one, directory, name, "does not compile") for one in commands or embedding
+        )
         if commands:
             (directory / PTXAS_REPORT).write_text(messages)
             remarks.write(remarks.parse(messages, ptx.read_text()), directory)
@@ -239,7 +243,9 @@ def _compile_device(plan: _Plan, directory: Path, ptx: Path, host: HostPart) -> 
     flags = plan.target.kernel_flags(plan.flags)
     command = [str(plan.nvcc.path), *flags, "-ptx", str(plan.stage.kernel), "-o", str(ptx)]
     try:
-        run(command, directory, plan.stage.name, "", (WITHOUT_SPECIAL_FUNCTIONS,), ptx.parent)
+        compile_with(command, directory, plan.stage.name, "", (WITHOUT_SPECIAL_FUNCTIONS,), ptx.parent)
+    except CompilerStopped:
+        raise
     except BuildError:  # its message is that of the whole compilation
         return None
     return host.put(directory, ptx)

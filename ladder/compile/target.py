@@ -151,10 +151,13 @@ class EmulatorTarget(Target):
             return []
         return self.embedding(nvcc, flags, ptx)
 
+    def header_folders(self) -> list[Path]:
+        """Of headers that programs include, besides the toolkit's."""
+        return [folder for folder in (wheels.headers(), emulator_library().headers) if folder]
+
     def program_flags(self) -> list[str]:
         # Behind the program's own folders.
-        folders = (wheels.headers(), emulator_library().headers)
-        found = [word for folder in folders if folder for word in ("-isystem", str(folder))]
+        found = [word for folder in self.header_folders() for word in ("-isystem", str(folder))]
         # CUB would use more of NVTX than the emulator's header has.
         return [*found, "-DCCCL_DISABLE_NVTX"]
 

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -224,6 +225,45 @@ def test_environment_and_directory_are_those_of_the_caller(
 def test_a_child_may_have_children() -> None:
     inner, outer = call(pids)
     assert len({inner, outer, os.getpid()}) == 3
+
+
+def leave_behind() -> int:
+    """A process of another session, whose parent has ended."""
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if child := os.fork():
+            os.write(writing, str(child).encode())
+            os._exit(0)
+        time.sleep(600)
+    return int(os.read(reading, 100))
+
+
+def is_there(pid: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return True
+    return False
+
+
+def test_what_a_child_leaves_behind_ends_with_it() -> None:
+    with Child() as child:
+        pid = child.ask(leave_behind)
+        assert is_there(pid)
+    assert not is_there(pid)
+
+
+def take_memory_in_a_fork() -> None:
+    child = os.fork()
+    if child == 0:
+        take_memory(2**30)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def test_memory_of_a_child_s_children_is_limited() -> None:
+    with pytest.raises(ProcessEnded, match="more than 1 GiB of memory"):
+        call(take_memory_in_a_fork, memory_bytes=2**30)
 
 
 def pids() -> tuple[int, int]:

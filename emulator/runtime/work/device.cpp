@@ -354,6 +354,8 @@ void Device::write_log_file() {
 
 } // namespace ladder::runtime
 
+extern "C" LADDER_API void ladder_main_begins() { ladder::runtime::Device::instance().main_begins(); }
+
 extern "C" LADDER_API void ladder_main_returned(int code) {
   ladder::runtime::Device::instance().main_returned(code);
 }

@@ -152,6 +152,9 @@ public:
 
   /// Writes the log with all findings at the end of a checked process.
   void finish_checking();
+  /// The program's main is about to run: it will compare results, so kernels must not change their inputs.
+  void main_begins() { keeps_inputs_ = true; }
+  bool keeps_inputs() const { return keeps_inputs_; }
   /// The program's main has returned.
   void main_returned(int code) { main_returned_ = code; }
 
@@ -180,6 +183,7 @@ private:
   std::function<bool(std::uint64_t, std::uint64_t)> tick_;
   Stepper *stepper_ = nullptr;
   std::uint64_t launches_ = 0;
+  std::atomic<bool> keeps_inputs_{false};
   std::optional<int> main_returned_;
   std::string log_path_;                ///< LADDER_LAUNCH_LOG
   std::shared_ptr<LaunchLog> file_log_; ///< its contents

@@ -8,6 +8,7 @@ namespace ladder::runtime {
 LaunchInProgress::LaunchInProgress(Device &device, const LaunchRequest &request, std::uint64_t number,
                                    std::size_t pending)
     : request_(request), workspace_(request.cooperative ? &device.memory() : nullptr),
+      inputs_(device, request),
       device_work_(request.device_work ? request.device_work(request, pending) : nullptr),
       stepper_(device.stepper()) {
   context_.code = request.code;

@@ -4,6 +4,7 @@
 #include "machine/grid.h"
 #include "runtime/work/device.h"
 #include "runtime/work/device_work.h"
+#include "runtime/work/kept_inputs.h"
 #include "sanitizer/launch_checker.h"
 
 #include <cstdint>
@@ -54,6 +55,7 @@ public:
 private:
   const LaunchRequest request_;
   const GridWorkspace workspace_;
+  const KeptInputs inputs_;
   const std::unique_ptr<DeviceWork> device_work_;
   Stepper *const stepper_;
   machine::LaunchContext context_;

@@ -25,6 +25,7 @@ from ladder.course.exercises.markers import (
     other_files,
     source_changes,
     source_names,
+    text_before_gap,
 )
 from ladder.course.exercises.programs import judge_program
 from ladder.course.exercises.reading import get_exercise
@@ -97,7 +98,9 @@ def check_sources(exercise: Exercise, sources: Mapping[str, bytes], shown_as: Pa
     changes = source_changes(exercise, folder)
     if changes:
         return Verdict(exercise, [Remark("lines", _changes_text(changes), (_reset(exercise),))])
-    if exercise.rung is None and (rule := broken_rule(gap_text(exercise, folder))):
+    if exercise.rung is None and (
+        rule := broken_rule(gap_text(exercise, folder), text_before_gap(exercise, folder))
+    ):
         return Verdict(exercise, [Remark("gap", rule)])
     verdict = _judged(exercise, folder)
     if shown_as is not None:

@@ -6,6 +6,7 @@ could change it. Rungs are compared by the judge, so their gaps need no such rul
 
 from __future__ import annotations
 
+import itertools
 import re
 
 from ladder.common.wording import said
@@ -19,9 +20,11 @@ _DIRECTIVE = re.compile(r"^\s*(?:#|%:|\?\?=)(?!\s*pragma\b)", re.MULTILINE)
 _BRACES = {"{": 1, "<%": 1, "}": -1, "%>": -1}
 
 
-def broken_rule(text: str) -> str:
-    """The rule that the text of a gap breaks, in the reader's words; "" if it breaks none."""
-    code = _QUIET.sub(" ", re.sub(r"\\\r?\n", "", text))
+def broken_rule(text: str, before: str = "") -> str:
+    """The rule that the text of a gap breaks, in the reader's words; "" if it breaks none. ``before`` is the
+    file's text up to the gap.
+    """
+    code = _without_quiet(text)
     if _DIRECTIVE.search(code):
         return said("A preprocessor line would change lines outside the markers, too.")
     if "/*" in code:
@@ -31,4 +34,19 @@ def broken_rule(text: str) -> str:
         depth += _BRACES[brace]
         if depth < 0:
             return said("A brace is closed between the markers that was opened outside of them.")
-    return said("A brace is opened between the markers and not closed there.") if depth else ""
+    if depth:
+        return said("A brace is opened between the markers and not closed there.")
+    if re.search(r"\b(?:return|goto)\b", code) and _is_in_main(before):
+        return said("main compares the result behind the markers, so it must not return between them.")
+    return ""
+
+
+def _without_quiet(text: str) -> str:
+    return _QUIET.sub(" ", re.sub(r"\\\r?\n", "", text))
+
+
+def _is_in_main(before: str) -> bool:
+    """Whether ``before`` ends within the body of ``main``."""
+    _, main, body = _without_quiet(before).rpartition("int main(")
+    depths = itertools.accumulate(1 if brace == "{" else -1 for brace in re.findall(r"[{}]", body))
+    return bool(main) and all(depths)

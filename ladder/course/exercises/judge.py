@@ -11,11 +11,13 @@ from ladder.common.isolation import ProcessEnded
 from ladder.common.progress import Steps, steps
 from ladder.common.wording import said
 from ladder.common.words import numbers
+from ladder.compile import confined
 from ladder.course.exercises.definition import BLOCK_BARRIERS, OTHERS, Case, Exercise
 from ladder.course.exercises.markers import own_lines
 from ladder.course.exercises.verdict import Remark, Verdict, counter_words
 from ladder.errors import BuildError, ExecutionError, LadderError, UnspecifiedOutput, UnsupportedProblem
 from ladder.run.emulator import COUNTERS, FaultError, instruction_limit, retold
+from ladder.stages import include_directory
 
 if TYPE_CHECKING:
     from ladder.operations import AnyProblem
@@ -29,11 +31,15 @@ MOST_INSTRUCTIONS = 4_000_000
 
 def judge(exercise: Exercise, stage: Stage) -> Verdict:
     """Builds ``stage`` and tries it on the exercise's problems, on the emulator."""
+    from ladder.run.backends import shared_minute
+
     with (
         steps(
             said("Checking {name}:", name=stage.name), len(exercise.cases) + 1, elsewhere=False
         ) as progress,
         instruction_limit(MOST_INSTRUCTIONS),
+        confined(stage.path, include_directory()),
+        shared_minute(),
     ):
         return _judge(exercise, stage, progress)
 

@@ -38,6 +38,12 @@ def gap_text(exercise: Exercise, directory: Path) -> str:
     return _moved_left(lines[begin + 1 : end])
 
 
+def text_before_gap(exercise: Exercise, directory: Path) -> str:
+    """The text before the first marker. Raises :class:`ExerciseError` if the markers are gone."""
+    lines, begin, _ = _gap_lines(exercise, directory)
+    return "\n".join(lines[:begin])
+
+
 def own_lines(path: Path) -> str:
     """The numbers of the lines between the markers of a file, such as ``12-15``; "" if it has no gap."""
     begin, end = _markers(path.read_text(encoding="utf-8", errors="replace").splitlines())

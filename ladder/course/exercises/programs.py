@@ -7,12 +7,13 @@ is wrong and then returns a non-zero exit code.
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from ladder.common.progress import steps
 from ladder.common.wording import said
-from ladder.compile import EmulatorTarget, build_program
+from ladder.compile import EmulatorTarget, build_program, confined
 from ladder.course.exercises.definition import GLOBAL_ATOMICS, Exercise, Run
 from ladder.course.exercises.judge import MOST_INSTRUCTIONS, access_remark, cheap_text, dear_text
 from ladder.course.exercises.program_output import printed
@@ -30,8 +31,9 @@ from ladder.run.emulator import (
 )
 from ladder.stages import DEFAULT_ARCH
 
-#: A run of a program is small: one that takes so long is in an endless loop.
-MOST_SECONDS = 60.0
+#: The runs of a program are small: together they take less, unless one is in an endless loop. Those that are
+#: left have a second each then.
+MOST_SECONDS, _LEAST_SECONDS = 60.0, 1.0
 
 _WRITTEN = "global_sectors_st"
 #: Findings about calls of the host that an answer may cause. Others, such as leaks, follow when ``main`` ends
@@ -49,30 +51,35 @@ def judge_program(exercise: Exercise, program: Path) -> Verdict:
     ):
         try:
             with progress.step(said("building")):
-                built = build_program([program], EmulatorTarget(DEFAULT_ARCH), HOST_LINES, judged=True)
+                target = EmulatorTarget(DEFAULT_ARCH)
+                with confined(program.parent, *target.header_folders()):
+                    built = build_program([program], target, HOST_LINES, judged=True)
         except BuildError as error:
             verdict.findings.append(Remark("build", error.message))
             return verdict
+        seconds = MOST_SECONDS
         for run in exercise.runs:
             name = " ".join([program.name, *run.arguments])
             command = f"ladder emulate --check {program} -- {shlex.join(run.arguments)}"
+            begin = time.monotonic()
             with progress.step(name):
-                remarks, counts = _run(built, run, name, command, verdict)
+                remarks, counts = _run(built, run, name, command, verdict, seconds)
                 if not remarks:
                     remarks = _cheap(exercise, counts, name)
             (verdict.wrong if remarks else verdict.right).append(name)
             if not verdict.findings:  # report one problem at a time
                 verdict.findings += remarks
             verdict.keep_largest(counts, name)
+            seconds = max(seconds - (time.monotonic() - begin), _LEAST_SECONDS)
     return verdict
 
 
 def _run(
-    built: Path, run: Run, name: str, command: str, verdict: Verdict
+    built: Path, run: Run, name: str, command: str, verdict: Verdict, seconds: float
 ) -> tuple[list[Remark], Mapping[str, int | None]]:
     """Does one run; returns what is wrong and its kernels' counts."""
     try:
-        ran = run_confined(built, run.arguments, DEFAULT_ARCH, MOST_SECONDS)
+        ran = run_confined(built, run.arguments, DEFAULT_ARCH, seconds)
     except ExecutionError as error:
         verdict.was_ended = True
         return [Remark("fault", _on(name, retold(error.message)), (command,), on=name)], {}

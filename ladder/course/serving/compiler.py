@@ -1,13 +1,11 @@
 """Compiles sources that clients send to PTX. It executes nothing of them.
 
-Each compiler runs in a process that has no network, writes only in its own empty folder, and reads only the
-system's headers and programs, the CUDA toolkit and the kernel's headers (:mod:`ladder.common.sandbox`). So
-``#include "/etc/passwd"`` has nothing to show. Time, memory and output are limited.
+Each compiler is confined (:mod:`ladder.compile.confining`): it writes only in its own empty folder and reads
+only what the kernel needs.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import tempfile
@@ -24,22 +22,17 @@ from ladder.common.isolation import Child, ProcessEnded
 from ladder.compile import (
     DebugTarget,
     EmulatorTarget,
-    gxx,
     pinned_nvcc,
     ptx_command,
+    run_compiler,
     shortened,
+    system_folders,
 )
 from ladder.course.serving.stepping import debugging_tables
 from ladder.errors import LadderError
 from ladder.stages import OptionValue, Stage, include_directory
 
-#: Where a system has its compiler's programs, libraries and headers; /usr/local and the like are left out.
-_SYSTEM = ("bin", "lib", "lib32", "lib64", "libexec", "include")
 _PTX = "kernel.ptx"
-#: Limits the memory and the processor time of the compiler's programs, each; then becomes the compiler.
-_LIMITED = 'ulimit -v "$1" && ulimit -t "$2" && cd "$3" && shift 3 && exec "$@"'
-
-
 #: What the process that makes tables for steps has loaded before it is confined.
 _TABLES = ("ladder.course.serving.stepping",)
 
@@ -72,8 +65,7 @@ class Kernel:
         """Of headers that it may include, besides the system's and the toolkit's."""
         if self.stage is not None:
             return [include_directory(), self.stage.path]
-        flags = EmulatorTarget(self.arch).program_flags()
-        return [Path(folder) for flag, folder in itertools.pairwise(flags) if flag == "-isystem"]
+        return EmulatorTarget(self.arch).header_folders()
 
 
 @dataclass(frozen=True)
@@ -188,28 +180,21 @@ class Compiler:
     def _run(self, command: list[str], folder: Path, kernel: Kernel) -> tuple[int, str]:
         """The exit code and the messages of a compiler that may do little."""
         limits = self.limits
-        words = [limits.memory_bytes >> 10, limits.seconds, folder]
-        shell = ["/bin/sh", "-c", _LIMITED, "sh", *map(str, words), *command]
         environment = {"PATH": "/usr/bin:/bin", "TMPDIR": str(folder), "HOME": str(folder), "LC_ALL": "C"}
-        with Child(folder=folder, readable=self._readable(kernel), keeps_output=True) as child:
-            try:
-                code = child.become(shell, environment, limits.seconds)
-            except ProcessEnded as error:
-                raise LadderError(f"the compiler was stopped: {error.message}") from error
-            return code, child.output.decode(errors="replace")
-
-    def _readable(self, kernel: Kernel | None = None) -> list[Path]:
-        system = [Path(root, name) for root in ("/", "/usr") for name in _SYSTEM]
-        compiler = Path(gxx()).resolve().parent.parent
-        if compiler not in (Path("/"), Path("/usr")):
-            system.append(compiler)
-        own = kernel.folders if kernel else []
-        return [path for path in (*system, self._home, *own) if path.is_dir()]
+        try:
+            return run_compiler(
+                *(command, folder, folder, environment, kernel.folders),
+                memory_bytes=limits.memory_bytes,
+                seconds=limits.seconds,
+                wall_seconds=limits.seconds,
+            )
+        except ProcessEnded as error:
+            raise LadderError(f"the compiler was stopped: {error.message}") from error
 
     def _gaps(self) -> list[str]:
         with (
             tempfile.TemporaryDirectory() as name,
-            Child(folder=Path(name), readable=self._readable()) as child,
+            Child(folder=Path(name), readable=system_folders()) as child,
         ):
             if sandbox.NO_READS not in child.protections:
                 raise LadderError(

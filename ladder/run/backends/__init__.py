@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     )
     from ladder.run.backends.choice import NAMES, get_backend, gpu_is_there
     from ladder.run.backends.cuda import CudaBackend, CudaLaunch
-    from ladder.run.backends.emulated import EmulatorBackend, EmulatorRunner
+    from ladder.run.backends.emulated import EmulatorBackend, EmulatorRunner, shared_minute
     from ladder.run.backends.emulation import Lent, emulate
     from ladder.run.backends.timing import Timing
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -49,7 +52,24 @@ _USES = {
     "touched": "its host code reads or writes {}: on a GPU that memory is out of its reach",
     "copied to the host": "it copies {} to the host, where nothing is to be computed",
     "copied from the host": "it copies {} from the host: kernels are to write it",
+    "on another stream": "it launches, copies, fills or allocates on another stream than the one it is given",
 }
+
+
+#: What is left of the seconds that the runs within :func:`shared_minute` share.
+_left: ContextVar[list[float] | None] = ContextVar("left", default=None)
+
+
+@contextmanager
+def shared_minute() -> Iterator[None]:
+    """Within the block the runs of this thread share ``_SECONDS``, besides the seconds for their operations;
+    once these are used up, a run has one.
+    """
+    token = _left.set([_SECONDS])
+    try:
+        yield
+    finally:
+        _left.reset(token)
 
 
 class EmulatorBackend(Backend):
@@ -175,11 +195,14 @@ class EmulatorRunner(Runner):
         session = {**_session(self.target, treatment), "watch_host": True}
         child = self.child
         child.memory_bytes = memory_bytes
+        left = _left.get() or [_SECONDS]
+        own, begin = problem.flops / _FLOPS_PER_SECOND, time.monotonic()
         answer = child.ask(
             *(emulate_shared, self.extension, lent, arguments, session, details),
             descriptors=[arena.descriptor],
-            seconds=_SECONDS + problem.flops / _FLOPS_PER_SECOND,
+            seconds=left[0] + own,
         )
+        left[0] = max(left[0] - max(time.monotonic() - begin - own, 0.0), 1.0)
         try:
             return Emulation.from_data(answer)
         except Exception as error:  # whatever it is that reading something else raises

@@ -15,7 +15,8 @@ import pytest
 
 from ladder.cli import main
 from ladder.common import isolation
-from ladder.course.exercises import END, Workspace, get_exercise, programs
+from ladder.compile import confining
+from ladder.course.exercises import BEGIN, END, Workspace, get_exercise, programs
 from ladder.run.backends import emulated
 
 RUNG, PROGRAM = "v1_lse", "cuda_vector_add"
@@ -44,7 +45,7 @@ def start(home: Path) -> Callable[[str], Path]:
 @pytest.fixture
 def without_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if a program's gap could hold anything: what is said below is the second line of defence."""
-    monkeypatch.setattr("ladder.course.exercises.checking.broken_rule", lambda text: "")
+    monkeypatch.setattr("ladder.course.exercises.checking.broken_rule", lambda text, before: "")
 
 
 def initialise(source: Path, code: str, before: str = "") -> None:
@@ -202,6 +203,64 @@ def test_loops_of_the_host_end(start, capfd, monkeypatch: pytest.MonkeyPatch) ->
     for name in (RUNG, PROGRAM):
         initialise(start(name), "for (volatile int i = 0;; i = 1 - i);")
         assert re.search(r"ran for more than \d+ seconds", verdict(name, capfd))
+
+
+@pytest.mark.usefixtures("without_rules")
+def test_the_runs_of_a_check_share_a_minute(start, capfd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "MOST_SECONDS", 2.5)
+    source = start(PROGRAM)
+    source.write_text(get_exercise(PROGRAM).sources(solved=True)[source.name])
+    initialise(source, "::usleep(2000000);", "#include <unistd.h>\n")
+    assert re.search(r"On program.cu .*\n.*ran for more than 1 seconds", verdict(PROGRAM, capfd))
+
+
+def fill(source: Path, text: str) -> None:
+    """Puts a text between the markers."""
+    before, mark, after = source.read_text().partition(END)
+    lines = before.splitlines(keepends=True)
+    begin = next(number for number, line in enumerate(lines) if BEGIN in line)
+    source.write_text("".join(lines[: begin + 1]) + f"{text}\n" + lines[-1] + mark + after)
+
+
+@pytest.mark.parametrize(
+    "cheat",
+    [
+        "const_cast<float *>(a)[i] = const_cast<float *>(b)[i] = c[i] = 0.f;",
+        'asm volatile("st.global.f32 [%0], 0f00000000;" ::"l"(a + i)); c[i] = b[i];',
+    ],
+)
+def test_inputs_that_main_compares_with_are_not_changed(start, capfd, cheat: str) -> None:
+    """Zeros are the sum of zeros."""
+    fill(start(PROGRAM), f"const int i = blockIdx.x * blockDim.x + threadIdx.x;\nif (i < n) {{ {cheat} }}")
+    assert "read-only" in verdict(PROGRAM, capfd)
+
+
+DEEP = "".join(f"#define A{n + 1} A{n} A{n}\n" for n in range(40)) + "#define A0 x\nA40\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (DEEP, "the compiler was stopped"),
+        ('#include "/etc/passwd"\n', "/etc/passwd: Permission denied"),
+        (f'#include "{INCLUDE.parent}/v1_minimal/kernel.cu"\n', "Permission denied"),
+    ],
+)
+def test_what_a_compiler_reads_and_takes_is_limited(
+    start, capfd, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    """A macro that expands without end, and files that are not the exercise's."""
+    monkeypatch.setattr(confining, "SECONDS", 3)
+    source = start(RUNG)
+    before, mark, after = source.read_text().partition(END)
+    lines = before.splitlines(keepends=True)
+    source.write_text("".join(lines[:-1]) + text + lines[-1] + mark + after)
+    assert said in verdict(RUNG, capfd)
+
+
+def test_an_assembler_reads_what_a_compiler_does(start, capfd) -> None:
+    initialise(start(RUNG), 'asm(".pushsection .rodata\\n.incbin \\"/etc/passwd\\"\\n.popsection");')
+    assert "file not found: /etc/passwd" in verdict(RUNG, capfd)
 
 
 def memory_bytes() -> int:

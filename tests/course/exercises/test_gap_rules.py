@@ -35,6 +35,14 @@ def test_rules(text: str, rule: str) -> None:
     assert rule in found and bool(rule) == bool(found)
 
 
+def test_main_does_not_return_before_it_has_compared() -> None:
+    kernel = "__global__ void k() {\n} // int main() {\n"
+    for text in ("return 0;", "if (x) goto right;"):
+        assert "must not return" in broken_rule(text, kernel + "int main() {\n  if (x) {\n  }\n")
+        for before in ("__global__ void k() {\n", kernel + "int main() {\n}\nvoid f() {\n"):
+            assert not broken_rule(text, before)
+
+
 def test_no_known_answer_to_a_program_breaks_a_rule() -> None:
     programs = [one for one in exercises() if one.rung is None]
     texts = [text for one in programs for text in (one.gap.skeleton, solution_text(one))]
