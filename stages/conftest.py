@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -33,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(root()):
             rung = _rung_of(item, ladder)
-            if rung and is_nightly(rung, item.path.name, item.name.partition("[")[0]):
+            if rung and is_nightly(rung, item.name.partition("[")[0]):
                 item.add_marker("nightly")
 
 
@@ -97,9 +98,10 @@ def spilled_bytes(ptxas_report: Callable[..., str]) -> Callable[..., list[int]]:
     return read
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The table of the attention ladder below the tests' results."""
-    if terminalreporter.config.option.collectonly:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """The table of the attention ladder below the results of tests in stages/ alone."""
+    named = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
+    if config.option.collectonly or not all(path.is_relative_to(root()) for path in named):
         return
     console = Console(file=terminalreporter._tw._file, width=100)
     try:

@@ -1,4 +1,6 @@
-"""Short runs of the fuzz targets, on untrusted bytes and runtime calls. docs/sanitizer.md has long ones."""
+"""The C++ unit tests of the layers ``ptx`` and ``program``, and short runs of the fuzz targets, on untrusted
+bytes and runtime calls. docs/sanitizer.md has long ones.
+"""
 
 from __future__ import annotations
 
@@ -12,29 +14,37 @@ from ladder.compile import emulator_library, toolchain
 TESTS = Path(__file__).parent
 EMULATOR = TESTS.parents[1] / "emulator"
 FUZZ = TESTS / "fuzz"
+#: The front of the emulator, without the rest: each of its programs is linked with it.
 FRONT = [
     *(source for layer in ("ptx", "program") for source in sorted((EMULATOR / layer).glob("*.cpp"))),
     EMULATOR / "machine" / "gpu.cpp",
     EMULATOR / "runtime" / "work" / "fat_binary.cpp",
     EMULATOR / "runtime" / "observe" / "machine_code.cpp",
-    FUZZ / "fuzz_front.cpp",
 ]
+UNITS = ["test_ptx", "test_program", "test_registers"]
 RUNTIME = [*sorted(FUZZ.glob("host_*.cpp")), FUZZ / "fuzz_runtime.cpp"]
 FLAGS = ["-std=c++20", "-g1", "-fno-sanitize-recover=all", f"-I{EMULATOR}", f"-I{FUZZ}"]
+# The standard library's assertions detect reads past the end of a vector or a string.
+CHECKS = ["-fsanitize=address,undefined", "-D_GLIBCXX_ASSERTIONS", "-Wall", "-Wextra", "-Werror"]
 INPUTS = 3000
 
 
-def build(directory: Path, sources: list[Path], *options: str) -> Path:
-    text = directory / "all.cpp"  # as one, in a third of the time of compiling each
+def build(program: Path, sources: list[Path], *options: str) -> Path:
+    """Compiles the sources as one text, which takes a third of the time of compiling each."""
+    text = program.with_suffix(".cpp")
     text.write_text("".join(f'#include "{source}"\n' for source in sources))
-    program = directory / "fuzz"
     subprocess.run([toolchain.gxx(), *FLAGS, str(text), *options, "-o", str(program)], check=True)
     return program
 
 
 @pytest.fixture(scope="module")
-def fuzz_front(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("front"), FRONT, "-fsanitize=address,undefined")
+def front(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("front") / "front.o", FRONT, "-c", *CHECKS)
+
+
+@pytest.fixture(scope="module")
+def fuzz_front(front: Path) -> Path:
+    return build(front.with_name("fuzz"), [FUZZ / "fuzz_front.cpp"], str(front), *CHECKS)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +53,7 @@ def fuzz_runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
     library = emulator_library()
     include = toolchain.pinned_nvcc().include
     return build(
-        tmp_path_factory.mktemp("runtime"),
+        tmp_path_factory.mktemp("runtime") / "fuzz",
         RUNTIME,
         "-fsanitize=address",
         "-Wno-deprecated-declarations",
@@ -62,6 +72,13 @@ def run(program: Path, target: str, seed: int, files: list[Path]) -> int:
     inputs, _, accepted, _ = result.stdout.split()
     assert int(inputs) == INPUTS
     return int(accepted)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_units(unit: str, front: Path) -> None:
+    program = build(front.with_name(unit), [TESTS / "cpp" / f"{unit}.cpp"], str(front), *CHECKS)
+    result = subprocess.run([str(program), str(TESTS / "data")], capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stdout + result.stderr[-4000:]
 
 
 def test_the_ptx_parser(fuzz_front: Path) -> None:

@@ -34,7 +34,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from nightly import FIRST, SLOW_TO_COMPILE, continued_rungs
+from nightly import SLOW_TO_COMPILE, whole_rungs
 
 from ladder.counts import line_table, nsight
 from ladder.operations import DEFAULT_OPERATION, BackwardProblem, get_operation
@@ -129,9 +129,9 @@ def measured() -> list[Any]:
 
     A problem in another dtype with the same counts says nothing new, but takes a build: it is left to
     ``-m full``. So are the rungs for sm_80 of the H100, which nothing else builds for sm_90. Rungs that
-    others continue, except the first ones, are left to the nightly run.
+    are not tested whole are left to the nightly run.
     """
-    continued = continued_rungs() - FIRST
+    whole = whole_rungs()
     parameters: list[Any] = []
     seen: set[object] = set()
     for file in files():
@@ -152,7 +152,7 @@ def measured() -> list[Any]:
             marks = [pytest.mark.full] if heavy or counts in seen else []
             if not marks:
                 usual_problems(stage).append(problem)
-            if stage in continued:
+            if stage not in whole:
                 marks.append(pytest.mark.nightly)
             seen.add(counts)
             parameters.append(pytest.param(stage, problem, counted, lost, id=name, marks=marks))
@@ -265,7 +265,7 @@ def test_the_gpu_adds_dq_as_often_as_the_formula_says(stage: str, floats: int) -
 @pytest.mark.parametrize(
     ("stage", "floats"),
     [
-        pytest.param(stage, floats, marks=[pytest.mark.nightly] if stage in continued_rungs() else [])
+        pytest.param(stage, floats, marks=[] if stage in whole_rungs() else [pytest.mark.nightly])
         for stage, floats in FLOATS
     ],
 )

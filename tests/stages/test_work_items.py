@@ -7,14 +7,14 @@ from itertools import groupby, product
 from pathlib import Path
 
 import pytest
-from nightly import continued_rungs
+from nightly import whole_rungs
 
 from ladder.cli import main
 from ladder.stages import discover, include_directory
 
 PROGRAM, PROGRAM_OF_GRADIENTS = (Path(__file__).with_name(name) for name in ("items.cu", "key_items.cu"))
 LARGE_GROUPS, SMALL_GROUPS, GRADIENTS = (
-    [pytest.param(rung, marks=[pytest.mark.nightly] if rung in continued_rungs() else []) for rung in rungs]
+    [pytest.param(rung, marks=[] if rung in whole_rungs() else [pytest.mark.nightly]) for rung in rungs]
     for rungs in (
         ("v12_order", "v12b_counter"),
         ("v12c_end_aligned", "x2_window", "x3_sink", "x4_softcap"),

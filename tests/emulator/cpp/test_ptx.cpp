@@ -1,12 +1,11 @@
 // Lexer, parser and debug lines. Argument: the folder of the .ptx files.
 #include "check.h"
 
-#include "program/program.h"
+#include "ptx/ast.h"
 #include "ptx/debug_lines.h"
 #include "ptx/lexer.h"
 
 #include <bit>
-#include <random>
 
 using namespace ladder::ptx;
 
@@ -325,53 +324,6 @@ void test_loc_chains(const std::string &data) {
   CHECK_EQUAL(text(other_function), "3g 5 ");
 }
 
-/// Parses and resolves; any error except these two is a bug of ours.
-void survive(std::string_view text) {
-  try {
-    const auto program = ladder::program::resolve(parse(text));
-    for (std::uint32_t f = 0; f < program->functions.size(); ++f)
-      if (program->functions[f].is_entry)
-        ladder::program::layout_kernel(*program, f);
-  } catch (const SyntaxError &error) {
-    CHECK(error.line() >= 1);
-  } catch (const ladder::program::LinkError &) {
-  }
-}
-
-void test_damaged_texts(const std::string &data) {
-  for (const char *name : {"/calls.ptx", "/inline_asm.ptx"}) {
-    const std::string text = check::read_file(data + name);
-    for (std::size_t length = 0; length < text.size(); ++length) {
-      // Copied, so that reads past its end are past an allocation.
-      const std::string prefix = text.substr(0, length);
-      survive(prefix);
-    }
-    std::mt19937 random(1);
-    const auto below = [&](std::size_t limit) { return std::size_t(random() % limit); };
-    const std::string_view odd = "{}()[]<>,;:@|-+.%$_\"/*0fx9\n\\\0\xff";
-    for (int i = 0; i < 3000; ++i) {
-      std::string damaged = text;
-      for (std::size_t n = below(3) + 1; n > 0; --n) {
-        const std::size_t at = below(damaged.size());
-        switch (below(4)) {
-        case 0:
-          damaged[at] = odd[below(odd.size())];
-          break;
-        case 1:
-          damaged.erase(at, below(40));
-          break;
-        case 2:
-          damaged.insert(at, damaged.substr(below(damaged.size()), below(40)));
-          break;
-        default:
-          std::swap(damaged[at], damaged[below(damaged.size())]);
-        }
-      }
-      survive(damaged);
-    }
-  }
-}
-
 } // namespace
 
 int main(int, char **arguments) {
@@ -382,6 +334,5 @@ int main(int, char **arguments) {
   test_variables();
   test_functions();
   test_loc_chains(data);
-  test_damaged_texts(data);
   return check::finish("test_ptx");
 }

@@ -194,7 +194,7 @@ void test_random_programs() {
   std::mt19937 random(3);
   std::size_t stores = 0;
   std::uint64_t slots = 0, named = 0;
-  for (unsigned round = 0; round < 250; ++round) {
+  for (unsigned round = 0; round < 100; ++round) {
     const unsigned registers = 2 + random() % 50;
     const std::string text = random_program(random, 10 + random() % 150, registers, 5 + round % 60);
     const auto program = resolve(ptx::parse(kHeader + text));
@@ -209,7 +209,7 @@ void test_random_programs() {
     slots += function.frame_bytes;
     named += registers * (128 + 256 + 4);
   }
-  CHECK(stores > 50000);        // the programs do something
+  CHECK(stores > 20000);        // the programs do something
   CHECK(slots < named * 3 / 4); // and share slots
 }
 

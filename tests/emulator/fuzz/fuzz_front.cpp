@@ -25,7 +25,9 @@ bool try_ptx(const std::string &text) {
       if (program->functions[i].is_entry)
         program::layout_kernel(*program, i);
     return true;
-  } catch (const ptx::SyntaxError &) {
+  } catch (const ptx::SyntaxError &error) {
+    if (error.line() < 1)
+      std::abort();
   } catch (const program::LinkError &) {
   }
   return false;
