@@ -1,5 +1,5 @@
-// Attention with its gradient, as a C++ function of torch's autograd. Where nothing has to be prepared,
-// neither pass runs Python: each allocates its outputs and launches.
+// Calls of attention in C++, with its gradient as a function of torch's autograd. Where nothing has to be
+// prepared, neither pass runs Python: each looks up its run, allocates its outputs and launches.
 #include <ATen/record_function.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace {
@@ -207,6 +209,138 @@ struct Attention : torch::autograd::Function<Attention> {
   }
 };
 
+/// What a run depends on besides the choices of its call, as kind_of in kept.py has it. Empty if a tensor has
+/// no strides.
+using Kind = std::vector<int64_t>;
+
+Kind kind_of(const variable_list &tensors) {
+  Kind kind;
+  kind.reserve(64);
+  for (const Tensor &tensor : tensors) {
+    if (!tensor.defined()) {
+      kind.push_back(-1);
+      continue;
+    }
+    if (tensor.layout() != at::kStrided || tensor.is_nested())
+      return {};
+    const at::Device device = tensor.device();
+    kind.insert(kind.end(), {tensor.dim(), static_cast<int64_t>(tensor.scalar_type()),
+                             static_cast<int64_t>(device.type()), device.index(), tensor.is_neg()});
+    kind.insert(kind.end(), tensor.sizes().begin(), tensor.sizes().end());
+    kind.insert(kind.end(), tensor.strides().begin(), tensor.strides().end());
+  }
+  return kind;
+}
+
+/// Equal values of equal types: 1 == True, but 1 is refused.
+bool are_equal(PyObject *one, PyObject *other) {
+  const Py_ssize_t size = PyTuple_GET_SIZE(one);
+  if (size != PyTuple_GET_SIZE(other))
+    return false;
+  for (Py_ssize_t i = 0; i < size; i++) {
+    PyObject *left = PyTuple_GET_ITEM(one, i), *right = PyTuple_GET_ITEM(other, i);
+    if (left == right)
+      continue;
+    const int equal = Py_TYPE(left) == Py_TYPE(right) ? PyObject_RichCompareBool(left, right, Py_EQ) : 0;
+    if (equal < 0)
+      PyErr_Clear();
+    if (equal != 1)
+      return false;
+  }
+  return true;
+}
+
+/// Where rungs are looked for besides the usual folders.
+std::string other_folders() {
+  const char *folders = std::getenv("LADDER_STAGES");
+  return folders == nullptr ? "" : folders;
+}
+
+/// The runs of calls that were seen before. All are called with the interpreter's lock.
+class Calls {
+public:
+  explicit Calls(size_t most) : most_(most) {}
+
+  /// (query, key, value, sinks, choices, differentiable) -> (o, lse), or None if no such call is known.
+  py::object call(const py::args &given) const {
+    const auto [tensors, choices, differentiable] = read(given);
+    const Known *known = tensors.empty() ? nullptr : find(kind_of(tensors), choices, differentiable);
+    if (known == nullptr)
+      return py::none();
+    const auto run = known->run; // a launch in Python may forget what is known
+    const Tensor plan = known->plan, sinks = tensors[3].defined() ? tensors[3].contiguous() : Tensor();
+    if (!differentiable)
+      return wrapped((*run)({tensors[0], tensors[1], tensors[2], sinks, Tensor(), Tensor()}));
+    const auto optional = sinks.defined() ? std::optional(sinks) : std::nullopt;
+    return wrapped(Attention::apply(Attention::Planned{plan}, tensors[0], tensors[1], tensors[2], optional,
+                                    std::nullopt, std::nullopt));
+  }
+
+  /// Keeps the run of such a call, and if it is differentiable its plan.
+  void keep(const std::shared_ptr<Run> &run, const py::object &plan, const py::args &given) {
+    auto [tensors, choices, differentiable] = read(given);
+    Kind kind = tensors.empty() ? Kind{} : kind_of(tensors);
+    if (kind.empty())
+      return;
+    if (known_.size() >= most_)
+      known_.clear();
+    const uint64_t hash = hash_of(kind);
+    known_.emplace(
+        hash, Known{std::move(kind), choices, differentiable, other_folders(), run, unwrapped(plan.ptr())});
+  }
+
+  void clear() { known_.clear(); }
+
+private:
+  struct Known {
+    Kind kind;
+    py::object choices;
+    bool differentiable;
+    std::string folders;
+    std::shared_ptr<const Run> run;
+    Tensor plan;
+  };
+  struct Given {
+    variable_list tensors; ///< empty if one is no tensor
+    py::object choices;
+    bool differentiable;
+  };
+
+  static Given read(const py::args &given) {
+    variable_list tensors;
+    for (size_t i = 0; i < 4; i++) {
+      PyObject *one = given[i].ptr();
+      if (!THPVariable_Check(one) && !(i == 3 && one == Py_None))
+        return {{}, py::none(), false};
+      tensors.push_back(unwrapped(one));
+    }
+    return {std::move(tensors), given[4], given[5].ptr() == Py_True};
+  }
+
+  static uint64_t hash_of(const Kind &kind) {
+    uint64_t hash = 0xcbf29ce484222325; // FNV-1a, by words
+    for (const int64_t word : kind)
+      hash = (hash ^ static_cast<uint64_t>(word)) * 0x100000001b3;
+    return hash;
+  }
+
+  const Known *find(const Kind &kind, const py::object &choices, bool differentiable) const {
+    if (kind.empty())
+      return nullptr;
+    const auto [begin, end] = known_.equal_range(hash_of(kind));
+    for (auto known = begin; known != end; ++known) {
+      const Known &one = known->second;
+      if (one.kind == kind && one.differentiable == differentiable &&
+          are_equal(one.choices.ptr(), choices.ptr()) && one.folders == other_folders())
+        return &one;
+    }
+    return nullptr;
+  }
+
+  size_t most_;
+  std::unordered_multimap<uint64_t, Known> known_;
+};
+
 /// apply(plan, q, k, v, sinks, cu_seqlens_q, cu_seqlens_k) -> (o, lse)
 PyObject *apply(PyObject *, PyObject *const *arguments, Py_ssize_t count) {
   HANDLE_TH_ERRORS
@@ -252,6 +386,11 @@ PyMethodDef kMethods[] = {
 
 PYBIND11_MODULE(autograd, module) {
   py::class_<Run, std::shared_ptr<Run>>(module, "Run");
+  py::class_<Calls>(module, "Calls")
+      .def(py::init<size_t>())
+      .def("call", &Calls::call)
+      .def("keep", &Calls::keep)
+      .def("clear", &Calls::clear);
   module.def("run", make_run);
   module.def("plan", make_plan);
   PyModule_AddFunctions(module.ptr(), kMethods);

@@ -119,16 +119,22 @@ def _attend(
         if not is_usual(query, key, value, choices.enable_gqa):
             return _attend_other_shapes(query, key, value, sinks, choices)
         return _operator(query, key, value, sinks, _deterministic(choices))
-    if not (torch.is_grad_enabled() and _requires_grad(query, key, value, sinks)):
-        o, lse = prepared(query, key, value, sinks, choices)(*inputs_of(query, key, value, sinks))
-        return o, lse
-    if torch.are_deterministic_algorithms_enabled():
+    differentiable = torch.is_grad_enabled() and _requires_grad(query, key, value, sinks)
+    if differentiable and torch.are_deterministic_algorithms_enabled():
         choices = _deterministic(choices)
-    run = prepared(query, key, value, sinks, choices, differentiable=True)
+    call = (query, key, value, sinks, choices, differentiable)
+    if native.calls is not None and (outputs := native.calls.call(*call)) is not None:
+        return outputs  # type: ignore[no-any-return]
+    run = prepared(*call)
+    if not differentiable:
+        o, lse = run(*inputs_of(query, key, value, sinks))
+        native.keep(run, None, *call)
+        return o, lse
     if run.plan is ...:
         run.plan = _plan(run, choices)
     if run.plan is None:
         return _operator(query, key, value, sinks, choices)
+    native.keep(run, run.plan, *call)
     return native.apply(run.plan, *inputs_of(query, key, value, sinks))
 
 

@@ -1,13 +1,16 @@
-"""Attention with its gradient as a C++ function of autograd, which takes less host time than one in Python.
+"""Calls of attention in C++, which take less host time than in Python, with the gradient as a function of
+autograd.
 
-``autograd.cpp`` is compiled when a gradient is first wanted on a GPU. Without a C++ compiler, or without
-the headers of Python or torch, the operator's gradients are used, which are the same and take longer.
+``autograd.cpp`` is compiled in the background from the first call on a GPU on, and waited for when a gradient
+is first wanted. Until then, and without a C++ compiler or without the headers of Python or torch, calls are
+looked up in Python, and gradients are the operator's: the same, with more host time.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import threading
 from collections.abc import Callable
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -33,6 +36,35 @@ Prepare = Callable[..., Run]
 Otherwise = Callable[[Tensor, Tensor | None, tuple[Any, ...]], tuple[Tensor | None, ...]]
 
 
+#: Calls that C++ knows, once it is there. ``calls.call(query, key, value, sinks, choices, differentiable)``
+#: is o and lse, or None.
+calls: Any = None
+#: Each is some hundred bytes.
+_MOST_CALLS = 4096
+
+
+def keep(run: Run, plan: Tensor | None, *call: Any) -> None:
+    """Lets :data:`calls` know the run of a call, with its plan if it is differentiable."""
+    if run.device.type not in _DEVICES:
+        return
+    if calls is None:
+        _prepare_calls()
+    else:
+        calls.keep(_in_cpp(run), plan, *call)
+
+
+def forget() -> None:
+    """Forgets all calls."""
+    if calls is not None:
+        calls.clear()
+
+
+@functools.cache
+def _prepare_calls() -> None:
+    """Builds the module in the background: a caller without gradients need not wait for it."""
+    threading.Thread(target=module, name="ladder: calls in C++", daemon=True).start()
+
+
 def plan_of(run: Run, prepare: Prepare, otherwise: Otherwise) -> Tensor | None:
     """A plan for :func:`apply`; None where the operator is to be used.
 
@@ -50,18 +82,28 @@ def apply(plan: Tensor, *inputs: Tensor | None) -> tuple[Tensor, Tensor]:
     return outputs
 
 
-@functools.cache
 def module() -> Any:
     """The module made of ``autograd.cpp``; None if it cannot be built here."""
+    with _making:
+        return _module()
+
+
+_making = threading.Lock()
+
+
+@functools.cache
+def _module() -> Any:
+    global calls
     try:
         loader = ExtensionFileLoader(_SOURCE.stem, str(torch_module(_SOURCE)))
         spec = spec_from_loader(loader.name, loader)
         assert spec is not None
         made = module_from_spec(spec)
         loader.exec_module(made)
-        return made
     except (LadderError, ImportError):
         return None
+    calls = made.Calls(_MOST_CALLS)
+    return made
 
 
 def _in_cpp(run: Run) -> Any:

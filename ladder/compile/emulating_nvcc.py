@@ -79,6 +79,15 @@ def linked(arguments: Sequence[str], libraries: str, emulator: str) -> list[str]
     return [f"-L{libraries}", "-lcudart", "-Xlinker", f"-rpath={emulator}"]
 
 
+def searched(arguments: Sequence[str], libraries: str) -> list[str]:
+    """The toolkit's headers, which nvcc also finds without being told: they have cuBLAS's and others beside
+    those of the compiler's own folder.
+    """
+    if not arguments or any(word in _QUESTIONS for word in arguments):
+        return []
+    return ["-isystem", str(Path(libraries).with_name("include"))]
+
+
 def _stops_early(arguments: Sequence[str]) -> bool:
     return any(word in _UNLINKED or word in _QUESTIONS for word in arguments)
 
@@ -134,7 +143,8 @@ def main() -> None:
     nvcc, libraries, emulator, *arguments = sys.argv[1:]
     arch = os.environ.get("LADDER_ARCH") or "sm_80"
     try:
-        words = [*emulated(arguments, arch), *linked(arguments, libraries, emulator)]
+        words = emulated(arguments, arch)
+        words += [*searched(arguments, libraries), *linked(arguments, libraries, emulator)]
         if objects_of(arguments):
             sys.exit(_link(nvcc, arch, arguments, words))
     except ValueError as error:

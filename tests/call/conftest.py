@@ -12,6 +12,14 @@ import torch
 from ladder.call import forward, gradients, native, varlen
 
 
+@pytest.fixture(autouse=True)
+def no_calls_in_cpp() -> Iterator[None]:
+    """C++ knows no call of an earlier test."""
+    native.forget()
+    yield
+    native.forget()
+
+
 @pytest.fixture(params=["operator", "c++"])
 def both_functions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Gradients by the operator, then by the function in C++, which is otherwise for GPUs alone."""

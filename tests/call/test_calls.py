@@ -282,6 +282,7 @@ def test_a_call_runs_few_functions_besides_its_launch(monkeypatch: pytest.Monkey
     """Each takes host time, which a launch on a GPU waits for."""
     monkeypatch.setattr(runs, "_loaded", lambda problem, *_: (stage_of(problem), lambda *_: len))
     monkeypatch.setattr(native, "_DEVICES", {"cpu"})
+    assert native.module() is not None  # or autograd.cpp does not compile
     q, k, v = tensors()
     leaves = [x.clone().requires_grad_() for x in (q, k, v)]
 
@@ -296,7 +297,7 @@ def test_a_call_runs_few_functions_besides_its_launch(monkeypatch: pytest.Monkey
         o = ladder.hstu_attention(*tokens, offsets)
         torch.autograd.grad(o, tokens, torch.ones_like(o))
 
-    for call, most in ((lambda: ladder.attention(q, k, v), 13), (forward_and_backward, 11), (of_hstu, 29)):
+    for call, most in ((lambda: ladder.attention(q, k, v), 5), (forward_and_backward, 5), (of_hstu, 29)):
         call()
         assert frames_of(call) <= most
 

@@ -1,4 +1,4 @@
-"""Autograd's function in C++: when it is used, its errors, and what a pass costs in Python."""
+"""Calls in C++ and autograd's function: when they are used, their errors, and what a pass costs in Python."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 import ladder
-from ladder.call import forward, native
-from ladder.errors import ToolchainError, UnsupportedProblem
+from ladder.call import calls, forward, native
+from ladder.errors import LadderError, StageError, ToolchainError, UnsupportedProblem
 
 HAS_HEADERS = Path(sysconfig.get_path("include"), "Python.h").is_file()
 pytestmark = pytest.mark.skipif(not HAS_HEADERS, reason="no headers of Python")
@@ -25,7 +25,12 @@ pytestmark = pytest.mark.skipif(not HAS_HEADERS, reason="no headers of Python")
 def in_cpp(monkeypatch: pytest.MonkeyPatch) -> None:
     assert native.module() is not None  # or autograd.cpp does not compile
     monkeypatch.setattr(native, "_DEVICES", {"cpu", "cuda"})
+    forget()
+
+
+def forget() -> None:
     forward._runs.clear()
+    native.forget()
 
 
 def leaves(n: int = 16) -> list[Tensor]:
@@ -35,7 +40,7 @@ def leaves(n: int = 16) -> list[Tensor]:
 
 def test_it_is_used_on_these_devices_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def function() -> str:
-        forward._runs.clear()
+        forget()
         return type(ladder.attention(*leaves(), stage="v3_swizzle")[0].grad_fn).__name__
 
     assert function() == "CppFunction"
@@ -48,13 +53,13 @@ def test_without_a_compiler_the_operator_is_used(monkeypatch: pytest.MonkeyPatch
         raise ToolchainError("g++ is not there")
 
     monkeypatch.setattr(native, "torch_module", none)
-    native.module.cache_clear()
+    native._module.cache_clear()
     try:
         o, _ = ladder.attention(*leaves(), stage="v3_swizzle")
         assert type(o.grad_fn).__name__ != "CppFunction"
         o.sum().backward()
     finally:
-        native.module.cache_clear()
+        native._module.cache_clear()
 
 
 def test_the_gradients_run_no_python_besides_the_launches() -> None:
@@ -102,7 +107,7 @@ def test_a_graph_keeps_what_its_gradients_need() -> None:
     o, _ = ladder.attention(q, k, v, stage="v3_swizzle", backward="b2_one_pass")
     [run] = forward._runs.values()
     launch = weakref.ref(run.launch)
-    forward._runs.clear()
+    forget()
     del run
     gc.collect()
     assert launch() is not None
@@ -111,7 +116,7 @@ def test_a_graph_keeps_what_its_gradients_need() -> None:
     native_o, _ = ladder.attention(*expected, stage="v3_swizzle", backward="b2_one_pass")
     native_o.sum().backward()
     assert all(torch.equal(a.grad, b.grad) for a, b in zip((q, k, v), expected, strict=True))
-    forward._runs.clear()
+    forget()
     del o, native_o
     gc.collect()
     assert launch() is None
@@ -131,3 +136,70 @@ def test_what_is_no_tensor_is_refused() -> None:
     plan = run.plan
     with pytest.raises(RuntimeError, match="argument 1 is no tensor"):
         native.module().apply(plan, None, *leaves()[1:], None, None, None)
+
+
+def plain() -> list[Tensor]:
+    return [x.detach() for x in leaves()]
+
+
+def known(*call: Any, **choices: Any) -> tuple[Tensor, Tensor]:
+    """A call that C++ knows."""
+    ladder.attention(*call, **choices)
+    return ladder.attention(*call, **choices)
+
+
+def test_a_known_call_is_looked_up_in_cpp(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v = plain()
+    first = ladder.attention(q, k, v, stage="v3_swizzle")
+    monkeypatch.setattr(calls, "prepared", None)
+    again = ladder.attention(q, k, v, stage="v3_swizzle")
+    assert all(map(torch.equal, first, again)) and again[0].data_ptr() != first[0].data_ptr()
+    for other in (
+        lambda: ladder.attention(q, k, v, stage="v3_swizzle", is_causal=True),
+        lambda: ladder.attention(q, k, v, stage="v3_swizzle", scale=1.0),
+        lambda: ladder.attention(q, k, v, stage="v3_swizzle", is_causal=0),
+        lambda: ladder.attention(q, k, v, stage="v2_warp_mma"),
+        lambda: ladder.attention(q.bfloat16(), k.bfloat16(), v.bfloat16(), stage="v3_swizzle"),
+        lambda: ladder.attention(q[..., :8, :], k, v, stage="v3_swizzle"),
+        lambda: ladder.attention(q, k, torch._neg_view(v), stage="v3_swizzle"),
+        lambda: ladder.attention(q.mT.contiguous().mT, k, v, stage="v3_swizzle"),
+        lambda: ladder.attention(q.requires_grad_(), k, v, stage="v3_swizzle"),
+    ):
+        with pytest.raises(TypeError, match="not callable"):
+            other()
+
+
+def test_known_calls_are_right_in_any_layout() -> None:
+    q, k, v = plain()
+    expected, _ = ladder.attention(q, k, v, stage="v3_swizzle")
+    strided = [x.mT.contiguous().mT for x in (q, k, v)]
+    assert torch.equal(known(*strided, stage="v3_swizzle")[0], expected)
+    assert torch.equal(known(q, k, torch._neg_view(-v), stage="v3_swizzle")[0], expected)
+    wide, sinks = [torch.cat([x, x], -1) for x in (q, k, v)], torch.tensor([1.0, 9.0, -2.0])[::2]
+    found = [call(*wide, sinks=sinks, stage="x3_sink") for call in (ladder.attention, known)]
+    assert all(map(torch.equal, *found))
+
+
+def test_rungs_elsewhere_are_other_rungs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    known(*plain(), stage="v3_swizzle")
+    monkeypatch.setenv("LADDER_STAGES", str(tmp_path / "missing"))
+    with pytest.raises(StageError, match="which is no directory"):
+        ladder.attention(*plain(), stage="v3_swizzle")
+
+
+def test_what_has_no_strides_is_refused_as_before() -> None:
+    q, k, v = plain()
+    known(q, k, v, stage="v3_swizzle")
+    nested = torch.nested.nested_tensor([q[0], q[0]])
+    for query in (nested, q.to_sparse(), None):
+        with pytest.raises(LadderError):
+            ladder.attention(query, k, v, stage="v3_swizzle")
+
+
+def test_without_gradients_nobody_waits_for_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "calls", None)
+    begun: list[None] = []
+    monkeypatch.setattr(native, "_prepare_calls", lambda: begun.append(None))
+    monkeypatch.setattr(native, "_in_cpp", None)
+    known(*plain(), stage="v3_swizzle")
+    assert begun

@@ -61,3 +61,11 @@ def test_the_toolkit_has_a_compiler_and_the_emulators_libraries():
         assert str(emulator_library().entry_points) in (home / "lib64" / f"lib{name}").read_text()
     refused = subprocess.run([home / "bin" / "nvcc", "-rdc=true", "x.cu"], capture_output=True, text=True)
     assert refused.returncode == 1 and "ladder: nvcc -rdc=true is emulated if" in refused.stderr
+
+
+def test_its_nvcc_finds_headers_of_libraries(tmp_path):
+    (tmp_path / "k.cuh").write_text("#include <cublas_v2.h>\ncublasHandle_t handle;\n")
+    (tmp_path / "k.cu").write_text('#include "k.cuh"\n')
+    command = [emulated_toolkit() / "bin" / "nvcc", "-E", "k.cu", "-o", "k.ii"]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, text=True).stderr == ""
+    assert "cublasHandle_t handle;" in (tmp_path / "k.ii").read_text()
