@@ -1,11 +1,7 @@
-"""Lessons are tests: each is executed from top to bottom. Those of rungs that are not
-tested whole are left to the nightly run.
-"""
+"""Lessons are tests: each is executed from top to bottom. All but the first ones are left to the nightly run."""
 
 import pytest
-from nightly import whole_rungs
-
-from ladder.stages import discover
+from nightly import FIRST
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -16,6 +12,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        _, _, rung = item.path.stem.partition("_")
-        if item.path.suffix == ".ipynb" and rung in {stage.name for stage in discover()} - whole_rungs():
+        number, _, rung = item.path.stem.partition("_")
+        if item.path.suffix == ".ipynb" and rung not in FIRST and not number.startswith("00"):
             item.add_marker("nightly")

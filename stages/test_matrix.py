@@ -107,11 +107,11 @@ def test_matrix(stage: Stage, backend: str) -> None:
 
 
 def test_one_kernel(stage: Stage, backend: str) -> None:
-    """Of the matrix what the kernel for the rung's default problem computes, and nothing else compiled."""
+    """A third of the matrix of the kernel for the rung's default problem, and nothing else compiled."""
     usual = stage.accept(default_problem(stage.name))
     problems = get_operation(stage.computes).matrix((usual.dtype,), stage.head_dims)
     same = [p for p in filter(stage.suits, problems) if kernel_of(stage.accept(p)) == kernel_of(usual)]
-    require_right(stage.narrowed([usual]), same, backend)
+    require_right(stage.narrowed([usual]), same[::3], backend)
 
 
 def test_boundaries(stage: Stage, part: str, backend: str) -> None:

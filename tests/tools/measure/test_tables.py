@@ -29,7 +29,7 @@ def test_a_picture_of_other_data_is_noticed(tmp_path: Path, monkeypatch: pytest.
     from tools.measure import pictures
 
     monkeypatch.setattr(pictures, "PICTURES", tmp_path / "pictures")
-    for name, picture in pictures.ALL.items():
+    for name, picture in [*pictures.ALL.items()][:2]:
         assert pictures.is_stale(name)
         pictures.write(name)
         assert not pictures.is_stale(name)
