@@ -1,7 +1,7 @@
 """Commands for which torch is kept in memory: its import takes longer than the check of a small kernel.
 
 On a terminal such a command runs in a child of a process that has imported torch and nothing of ladder: see
-:mod:`ladder.cli.kept_server`. The first such command that has imported torch starts that process. It ends
+:mod:`ladder.common.fork_server`. The first such command that has imported torch starts that process. It ends
 when none has been run for :data:`IDLE_S`. With ``LADDER_KEEP=0`` every command runs in its own process.
 """
 
@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ladder.cli import kept_server
-from ladder.common import cache
+from ladder.common import cache, fork_server
 
 IDLE_S = 600.0
 _SWITCH = "LADDER_KEEP"
 _COMMANDS = (["exercise", "check"],)
+_PROGRAM = "ladder.cli.program"
 #: A socket's path may have no more bytes, less those of ``.PID`` behind it.
 _MOST_BYTES = 107 - 8
 #: Variables that libraries read when they are loaded.
@@ -81,15 +81,9 @@ def _ask(path: Path) -> int | None:
 
 
 def _answer(connection: socket.socket) -> int | None:
-    request = {
-        "arguments": sys.argv,
-        "directory": os.getcwd(),
-        "environment": dict(os.environ),
-        "path": sys.path,
-    }
-    data = json.dumps(request).encode()
+    data = json.dumps([_PROGRAM, sys.argv, dict(os.environ), os.getcwd(), sys.path]).encode()
     with connection:
-        socket.send_fds(connection, [len(data).to_bytes(kept_server.SIZE_BYTES, "little")], [0, 1, 2])
+        socket.send_fds(connection, [fork_server.SIZE.pack(len(data))], [0, 1, 2])
         connection.sendall(data)
         try:
             answer = connection.recv(2, socket.MSG_WAITALL)
@@ -113,7 +107,7 @@ def _surroundings() -> str:
         sys.prefix,
         sys.version,
         sys.path,
-        Path(kept_server.__file__).read_bytes(),
+        Path(fork_server.__file__).read_bytes(),
         _installed(),
         _container(),
         early,
@@ -129,7 +123,7 @@ def _surroundings() -> str:
 
 def _installed() -> list[tuple[str, int]]:
     """What changes when a package is installed, upgraded or removed beside those that are kept."""
-    found = [importlib.metadata.distribution(name) for name in kept_server.MODULES]
+    found = [importlib.metadata.distribution(name) for name in fork_server.KEPT]
     return [(one.version, os.stat(str(one.locate_file(""))).st_mtime_ns) for one in found]
 
 
@@ -144,8 +138,8 @@ def _container() -> list[str]:
 def start(path: Path) -> None:
     """Starts the process that listens at ``path``, without waiting for it."""
     program = (
-        f"import sys; sys.path[:] = {sys.path!r}; from ladder.cli.kept_server import serve; "
-        f"serve({str(path)!r}, {IDLE_S})"
+        f"import sys; sys.path[:] = {sys.path!r}; from ladder.common.fork_server import serve_commands; "
+        f"serve_commands({str(path)!r}, {IDLE_S})"
     )
     null = subprocess.DEVNULL
     command = [sys.executable, "-c", program]

@@ -1,13 +1,19 @@
-"""The other side of :mod:`ladder.common.isolation`: the server, which forks, and its children.
+"""Servers that import what is slow to import and fork a child for each request, and their children.
 
-The server imports what is slow to import and forks a child for each request. It never runs code that is not
-trusted. A child calls the functions that it is asked to call and answers in JSON.
+:func:`serve` is the other side of :mod:`ladder.common.isolation`. It never runs code that is not trusted. A
+child calls the functions that it is asked to call and answers in JSON.
+
+:func:`serve_commands` is the other side of :mod:`ladder.cli.kept`. It outlives the commands that it runs: a
+child becomes one of them, and imports the package anew, the sources as they are then.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import gc
 import importlib
+import io
 import json
 import os
 import pickle
@@ -15,11 +21,13 @@ import signal
 import socket
 import struct
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from ladder import errors
 from ladder.common import sandbox
@@ -29,6 +37,11 @@ from ladder.errors import LadderError
 HEADER = struct.Struct("<16sQ")
 #: The most descriptors that a question brings along.
 MOST_DESCRIPTORS = 8
+#: Before each command: how many bytes follow, with its program, arguments and surroundings.
+SIZE = struct.Struct("<Q")
+#: What commands import that is slow, of packages that have versions.
+KEPT = {"torch": "torch", "rich": "rich.progress"}
+_LOOK_S = 5.0
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -157,7 +170,7 @@ def enter(
     folder: Path | None,
     readable: Sequence[Path] | None,
 ) -> list[str]:
-    """Takes over the parent's surroundings; unless ``folder`` is None, gives up what code that is not trusted
+    """Takes over the client's surroundings; unless ``folder`` is None, gives up what code that is not trusted
     does not need. Returns the protections that are on, see :func:`ladder.common.sandbox.enter`.
     """
     os.environ.clear()
@@ -176,3 +189,99 @@ def become(command: Sequence[str], environment: Mapping[str, str]) -> Any:
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
         signal.signal(number, signal.SIG_DFL)
     os.execve(command[0], list(command), environment)
+
+
+def serve_commands(path: str, idle_s: float) -> None:
+    """Runs the commands that come to the socket ``path``, until it is idle for ``idle_s`` or is gone."""
+    listening = socket.socket(socket.AF_UNIX)
+    beside = f"{path}.{os.getpid()}"
+    umask = os.umask(0o077)  # for this user alone
+    listening.bind(beside)  # if it can: the imports take seconds
+    os.umask(umask)
+    inode = os.stat(beside).st_ino
+    try:
+        _import(KEPT.values())
+        gc.freeze()  # so that collections in children leave its pages shared
+        listening.listen()
+        os.rename(beside, path)
+    except BaseException:
+        os.unlink(beside)
+        raise
+    listening.settimeout(_LOOK_S)
+    asked = time.monotonic()
+    while time.monotonic() - asked < idle_s and _inode(path) == inode:
+        with suppress(TimeoutError):
+            connection, _ = listening.accept()
+            asked = time.monotonic()
+            if os.fork() == 0:
+                listening.close()
+                _run_command(connection)
+            connection.close()
+        _reap()
+    if _inode(path) == inode:
+        os.unlink(path)
+
+
+def _reap() -> None:
+    """Takes note of children that have ended."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _inode(path: str) -> int:
+    with suppress(OSError):
+        return os.stat(path).st_ino
+    return -1
+
+
+def _run_command(connection: socket.socket) -> NoReturn:
+    """Runs the command that is asked for; sends its exit code, or nothing if the command cannot begin. The
+    client waits until this process ends.
+    """
+    try:
+        code = _exit_code(_become_the_client(connection))
+        with suppress(OSError):  # its terminal may be gone
+            sys.stdout.flush()
+            sys.stderr.flush()
+        atexit._run_exitfuncs()  # as multiprocessing's children do
+        connection.send(bytes([code]))
+    finally:
+        os._exit(0)  # to take down torch's modules would copy their memory
+
+
+def _become_the_client(connection: socket.socket) -> str:
+    """Takes over all that the client has; returns the module with the program that it asks for."""
+    connection.setblocking(True)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    head, streams, _, _ = socket.recv_fds(connection, SIZE.size, 3)
+    program, sys.argv[:], *surroundings = json.loads(_received(connection, *SIZE.unpack(head)))
+    enter(*surroundings, folder=None, readable=None)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    cast(io.TextIOWrapper, sys.stdout).reconfigure(line_buffering=True)  # as on the terminal, which it now is
+    for name in [one for one in sys.modules if one.partition(".")[0] == "ladder"]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+    threading.Thread(target=_interrupt_with, args=(connection,), daemon=True).start()
+    return str(program)
+
+
+def _exit_code(program: str) -> int:
+    """Runs the command; its exit code as an interpreter would return it."""
+    try:
+        return int(importlib.import_module(program).main(sys.argv[1:]))
+    except SystemExit as end:  # of argparse, say
+        return end.code & 0xFF if isinstance(end.code, int) else int(end.code is not None)
+    except KeyboardInterrupt:
+        return 130
+    except BaseException:
+        traceback.print_exc()
+        return 1
+
+
+def _interrupt_with(connection: socket.socket) -> None:
+    """Interrupts this process when the client is interrupted, or ends."""
+    if not connection.recv(1):
+        os.kill(os.getpid(), signal.SIGINT)

@@ -17,7 +17,8 @@ import pytest
 import torch  # noqa: F401 - which commands import
 from waiting import descendants, wait_for
 
-from ladder.cli import kept, kept_server, main
+from ladder.cli import kept, main
+from ladder.common import fork_server
 from ladder.compile import EmulatorTarget
 
 CHECK = (sys.executable, "-m", "ladder", "exercise", "check", "cuda_map")
@@ -108,7 +109,7 @@ def test_commands_run_where_torch_is_kept(terminal: Terminal) -> None:
 
 def _serves(process: Path, cache: Path) -> bool:
     try:
-        return f"serve('{cache}" in (process / "cmdline").read_text()
+        return f"serve_commands('{cache}" in (process / "cmdline").read_text()
     except OSError:  # it has ended
         return False
 
@@ -162,11 +163,11 @@ def test_no_command_runs_again_after_an_interrupt(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_server_that_cannot_listen_imports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_server, "MODULES", {"none": "no_such_module"})
+    monkeypatch.setattr(fork_server, "KEPT", {"none": "no_such_module"})
     with pytest.raises(FileNotFoundError):
-        kept_server.serve(str(tmp_path / "missing" / "socket"), 0.0)
+        fork_server.serve_commands(str(tmp_path / "missing" / "socket"), 0.0)
     with pytest.raises(ModuleNotFoundError):
-        kept_server.serve(str(tmp_path / "socket"), 0.0)
+        fork_server.serve_commands(str(tmp_path / "socket"), 0.0)
     assert not [*tmp_path.iterdir()]
 
 
@@ -190,7 +191,7 @@ def test_variables_that_are_read_early_have_a_process_of_their_own(
         ("sys.version", "3.99"),
         ("os.getgid", lambda: 12345),
         ("os.readlink", lambda path: "mnt:[1]"),
-        ("ladder.cli.kept_server.__file__", __file__),
+        ("ladder.common.fork_server.__file__", __file__),
         ("importlib.metadata.PathDistribution.locate_file", lambda *_: "/"),
     ],
 )
