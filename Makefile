@@ -104,7 +104,7 @@ wheel: $(VENV)/.installed
 	  -C wheel.py-api=py3 -C cmake.define.LADDER_PYTHONS="$$pythons" .
 	@$(BIN)/python tools/release/wheel.py build/wheel/*.whl dist $(WHEEL_STAGES)
 
-TRIED := v1_minimal v3_swizzle v7_wgmma
+TRIED := v1 v3 v7
 # Without a compiler and without anything that this machine has kept: shipped rungs need neither.
 try-wheel:
 	@$(PYTHON) -m venv --clear build/try

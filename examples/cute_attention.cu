@@ -1,4 +1,4 @@
-// Attention in CuTe, CUTLASS's layouts and tiles: v3_swizzle's ideas in the words that much of today's CUDA
+// Attention in CuTe, CUTLASS's layouts and tiles: v3's ideas in the words that much of today's CUDA
 // code uses. 64 queries per block, 16 per warp; tiles of 64 keys; d = 64; fp16. cute_attention.md has the
 // comparison.
 //
@@ -28,7 +28,7 @@ using Dim = Int<64>;
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
 // A tile in shared memory: rows of 128 bytes, in which chunk c of 16 bytes lies at place c XOR row % 8. This
-// is v3_swizzle's function. Swizzle<3, 3, 3>: 3 bits, 3 bits above the element's lowest 3, from 3 bits
+// is v3's function. Swizzle<3, 3, 3>: 3 bits, 3 bits above the element's lowest 3, from 3 bits
 // further.
 using Tile64 = decltype(tile_to_shape(
     composition(Swizzle<3, 3, 3>{}, Layout<Shape<_8, Dim>, Stride<Dim, _1>>{}), Shape<Keys, Dim>{}));

@@ -1,7 +1,7 @@
 """A ladder of flash-attention CUDA kernels that can be run, checked and counted with or without a GPU.
 
     import ladder
-    o, lse = ladder.attention(q, k, v, is_causal=True, stage="v2_warp_mma")
+    o, lse = ladder.attention(q, k, v, is_causal=True, stage="v2")
     ladder.compare()                                     # the table, as a pandas DataFrame
 
 Modules that need torch are loaded on first use, so that ``import ladder`` is quick; if torch is already

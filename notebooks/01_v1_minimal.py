@@ -70,10 +70,10 @@ gallery.softmax()
 # you have solved it, listings show yours and ours.
 
 # %%
-lessons.source("v1_minimal", "const float weight = expf(", "l_tile += weight;")
+lessons.source("v1", "const float weight = expf(", "l_tile += weight;")
 
 # %%
-lessons.source("v1_minimal", "const float l_old =", "o = (l_old * o + pv) * inv_l;")
+lessons.source("v1", "const float l_old =", "o = (l_old * o + pv) * inv_l;")
 
 # %% [markdown]
 # Write the missing line here. Run the cell as it is: it shows the task and copies the gap's text into the cell.
@@ -89,7 +89,7 @@ lessons.source("v1_minimal", "const float l_old =", "o = (l_old * o + pv) * inv_
 # queries, one row per thread, and adds these keys to their $o$, $l$, $m$ in global memory.
 
 # %%
-lessons.source("v1_minimal", "for (int j0 = 0; j0 < p.kv_len; j0 += kBc)", "__syncthreads();")
+lessons.source("v1", "for (int j0 = 0; j0 < p.kv_len; j0 += kBc)", "__syncthreads();")
 
 # %% [markdown]
 # ## A race, found with the debugger
@@ -100,7 +100,7 @@ lessons.source("v1_minimal", "for (int j0 = 0; j0 < p.kv_len; j0 += kBc)", "__sy
 
 # %%
 lessons.debug(
-    "v1_minimal",
+    "v1",
     ladder.Problem(1, 1, 128, 64, 32),
     [
         *("continue", "continue", "print y * d + x", "print k_smem[y * d + x]", "info warps"),
@@ -125,7 +125,7 @@ lessons.debug(
 # This line is the first product, one multiply-add at a time:
 
 # %%
-lessons.source("v1_minimal", "part += q_row[x] * k_smem[y * d + x];")
+lessons.source("v1", "part += q_row[x] * k_smem[y * d + x];")
 
 # %% [markdown]
 # ## Predict
@@ -159,10 +159,10 @@ lessons.after("q_row", lambda: access_picture(of_q.service, of_q.title))
 
 # %%
 problem = ladder.Problem(1, 1, 128, 128, 64)
-lessons.costs("v1_minimal", problem)
+lessons.costs("v1", problem)
 
 # %%
-gallery.costs(["v1_minimal"], problem)
+gallery.costs(["v1"], problem)
 
 # %% [markdown]
 # The second product, `pv += s_row[y] * v_smem[y * d + x]`, has the same problem: `s_row` is a row of 32 words per
@@ -183,10 +183,10 @@ print(f"rows of 65 words: {found.service.conflicts} conflicts")
 # are not used at all:
 
 # %%
-lessons.counts(ladder.compare(ladder.Problem(1, 2, 256, 256, 64), ["v1_minimal"], backend="emulator"))
+lessons.counts(ladder.compare(ladder.Problem(1, 2, 256, 256, 64), ["v1"], backend="emulator"))
 
 # %%
-lessons.times(["v1_minimal"])
+lessons.times(["v1"])
 
 # %% [markdown]
 # **The bottleneck that the next rung removes:** $o$, $l$ and $m$ go to global memory and back for each tile, and a

@@ -81,7 +81,7 @@ lessons.predict("blocks_of_v1b", blocks)
 # and divides once: $o = O / l$.
 
 # %%
-lessons.source("v1b_fa2_loops", "const float rescale = expf(m - m_new);", "m = m_new;")
+lessons.source("v1b", "const float rescale = expf(m - m_new);", "m = m_new;")
 
 # %%
 # %exercise v1b_rescale
@@ -98,7 +98,7 @@ sectors = None
 lessons.predict("sectors_written", sectors)
 
 # %%
-table = ladder.compare(questions.PROBLEM, ["v1_minimal", "v1b_fa2_loops"], backend="emulator")
+table = ladder.compare(questions.PROBLEM, ["v1", "v1b"], backend="emulator")
 lessons.after("sectors_written", lambda: lessons.counts(table))
 
 # %% [markdown]
@@ -108,7 +108,7 @@ lessons.after("sectors_written", lambda: lessons.counts(table))
 # row per lane:
 
 # %%
-gallery.costs(["v1_minimal", "v1b_fa2_loops"], ladder.Problem(1, 1, 128, 128, 64))
+gallery.costs(["v1", "v1b"], ladder.Problem(1, 1, 128, 128, 64))
 
 # %% [markdown]
 # What it gains is more blocks. At B = 4, H = 16, N = 1024, v1 has 64 blocks and v1b has 1,024. An H200 has 132 SMs,
@@ -116,7 +116,7 @@ gallery.costs(["v1_minimal", "v1b_fa2_loops"], ladder.Problem(1, 1, 128, 128, 64
 # 0.06 (`results/h200/speed.csv`). On the GPU of this machine:
 
 # %%
-lessons.times(["v1_minimal", "v1b_fa2_loops"])
+lessons.times(["v1", "v1b"])
 
 # %% [markdown]
 # **The bottleneck that the next rung removes:** one word at a time. Each multiply-add of a warp waits for shared memory,

@@ -59,7 +59,7 @@ gallery.fragments()
 # These lines are the product $S = QK^T$:
 
 # %%
-lessons.source("v2_warp_mma", "for (int n = 0; n < kBc; n += 16)", "mma_m16n8k16<T>(part[1]")
+lessons.source("v2", "for (int n = 0; n < kBc; n += 16)", "mma_m16n8k16<T>(part[1]")
 
 # %% [markdown]
 # Which addresses do the lanes give for K? Here is a place to try it:
@@ -72,16 +72,14 @@ lessons.source("v2_warp_mma", "for (int n = 0; n < kBc; n += 16)", "mma_m16n8k16
 # two shuffles. The new $m$ and $l$, and the rescaling of $O$:
 
 # %%
-lessons.source(
-    "v2_warp_mma", "float m_new = m[half], l_tile = 0.f;", "o[i / 2][2 * half + i % 2] *= rescale;"
-)
+lessons.source("v2", "float m_new = m[half], l_tile = 0.f;", "o[i / 2][2 * half + i % 2] *= rescale;")
 
 # %% [markdown]
 # A lane holds the same places of an accumulator as of an operand A. So S, rounded to 16 bits, is operand A of the
 # second product, and never leaves its registers:
 
 # %%
-lessons.source("v2_warp_mma", "const float (&left)[4] = s_rmem[k / 8]", "mma_m16n8k16<T>(o_rmem[n / 8 + 1]")
+lessons.source("v2", "const float (&left)[4] = s_rmem[k / 8]", "mma_m16n8k16<T>(o_rmem[n / 8 + 1]")
 
 # %% [markdown]
 # ## WMMA, and sums in fp16
@@ -177,11 +175,11 @@ lessons.after("ldmatrix_of_k", lambda: access_picture(of_k.service, of_k.title))
 # ## Measured
 
 # %%
-rungs = ["v1b_fa2_loops", "v2_warp_mma"]
+rungs = ["v1b", "v2"]
 lessons.counts(ladder.compare(ladder.Problem(1, 2, 256, 256, 64), rungs, backend="emulator"))
 
 # %%
-gallery.costs(["v2_warp_mma"])
+gallery.costs(["v2"])
 
 # %% [markdown]
 # One `ldmatrix` feeds thousands of multiply-adds, where v1b loads two words for each one. That alone is why the

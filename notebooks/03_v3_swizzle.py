@@ -28,7 +28,7 @@ from ladder.lessons import gallery, questions
 # `diff` of the two kernels, comments left out. Some of its lines are exercises, and hidden until you have solved them:
 
 # %%
-lessons.diff("v2_warp_mma", "v3_swizzle")
+lessons.diff("v2", "v3")
 
 # %% [markdown]
 # ## The idea
@@ -59,7 +59,7 @@ gallery.layout(64)
 # in one place.
 
 # %%
-lessons.source("v3_swizzle", "template <int B, int M, int S> __device__ int swizzle", "}")
+lessons.source("v3", "template <int B, int M, int S> __device__ int swizzle", "}")
 
 # %% [markdown]
 # Write it:
@@ -71,7 +71,7 @@ lessons.source("v3_swizzle", "template <int B, int M, int S> __device__ int swiz
 # What are B, M and S of a tile? They follow from the length of its rows:
 
 # %%
-lessons.source("v3_swizzle", "static constexpr int bytes = kRows", "static_assert(bytes % 128 == 0")
+lessons.source("v3", "static constexpr int bytes = kRows", "static_assert(bytes % 128 == 0")
 
 # %% [markdown]
 # ## Predict
@@ -80,7 +80,7 @@ lessons.source("v3_swizzle", "static constexpr int bytes = kRows", "static_asser
 
 # %%
 problem = questions.PROBLEM
-lessons.counts(ladder.compare(problem, ["v2_warp_mma"], backend="emulator")).loc[
+lessons.counts(ladder.compare(problem, ["v2"], backend="emulator")).loc[
     ["wavefronts, loads", "wavefronts, stores", "conflicts, loads", "conflicts, stores"]
 ]
 
@@ -114,9 +114,7 @@ print(*found.remedies, sep="\n")
 
 # %%
 for head_dim in (32, 64, 128):
-    rows = ladder.compare(
-        ladder.Problem(1, 2, 256, 256, head_dim), ["v2_warp_mma", "v3_swizzle"], backend="emulator"
-    )
+    rows = ladder.compare(ladder.Problem(1, 2, 256, 256, head_dim), ["v2", "v3"], backend="emulator")
     print(f"d = {head_dim:3}: " + " -> ".join(f"{count:,}" for count in rows["conflicts"]) + " conflicts")
 
 # %% [markdown]
@@ -138,14 +136,14 @@ gallery.layout(128)
 # ## What is left
 
 # %%
-both = ladder.compare(problem, ["v2_warp_mma", "v3_swizzle"], backend="emulator")
+both = ladder.compare(problem, ["v2", "v3"], backend="emulator")
 lessons.after("wavefronts_of_v3", lambda: lessons.counts(both))
 
 # %%
-lessons.after("wavefronts_of_v3", lambda: gallery.costs(["v3_swizzle"], problem))
+lessons.after("wavefronts_of_v3", lambda: gallery.costs(["v3"], problem))
 
 # %%
-lessons.times(["v2_warp_mma", "v3_swizzle"])
+lessons.times(["v2", "v3"])
 
 # %% [markdown]
 # Every wavefront now carries data. The next question is whether the data must be moved so often: four warps share a

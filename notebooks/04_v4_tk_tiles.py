@@ -30,7 +30,7 @@ from ladder.lessons import gallery, measure_fragments, questions
 # Operations take the destination first. This is its main loop:
 
 # %%
-lessons.source("v4_tk_tiles", "mma_ABt(s,", "mma_AB(o,")
+lessons.source("v4", "mma_ABt(s,", "mma_AB(o,")
 
 # %% [markdown]
 # (One step is left out: it is the exercise `v4_one_line`.) Operation by operation it is what you know:
@@ -88,12 +88,12 @@ lessons.predict("stores_of_v4", stores_of_v4)
 
 # %%
 problem = questions.PROBLEM
-rungs = ["v2_warp_mma", "v3_swizzle", "v3b_tiles", "v4_tk_tiles"]
+rungs = ["v2", "v3", "v3b", "v4"]
 table = ladder.compare(problem, rungs, backend="emulator")
 lessons.after("stores_of_v4", lambda: lessons.counts(table))
 
 # %%
-gallery.costs(["v3_swizzle", "v4_tk_tiles"], problem)
+gallery.costs(["v3", "v4"], problem)
 
 # %% [markdown]
 # A quarter of the stores and of the sectors is left, and there is no conflict: `SharedTile` swizzles by itself, with
@@ -110,7 +110,7 @@ gallery.costs(["v3_swizzle", "v4_tk_tiles"], problem)
 
 # %%
 lessons.source(
-    "v4_tk_tiles",
+    "v4",
     "static constexpr int workers",
     "static constexpr bool q_in_registers",
 )
@@ -137,7 +137,7 @@ lessons.times(rungs)
 
 # %%
 lessons.source(
-    "v4_tk_tiles",
+    "v4",
     '"mma_AB: b is given in row layout',
     "or call mma_ABt with its transpose",
     file="tiles/mma.h",

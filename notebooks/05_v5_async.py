@@ -40,7 +40,7 @@ from ladder.lessons import gallery
 # of all threads have arrived.
 
 # %%
-lessons.source("v5_async", "const auto prefetch =", "};")
+lessons.source("v5", "const auto prefetch =", "};")
 
 # %% [markdown]
 # ## Buffers
@@ -56,7 +56,7 @@ gallery.buffers()
 # The beginning of the loop. Each line that is missing is an exercise:
 
 # %%
-lessons.source("v5_async", "for (int key = 0, now = 0;", "mma_ABt(s, q, k_smem[now]);")
+lessons.source("v5", "for (int key = 0, now = 0;", "mma_ABt(s, q, k_smem[now]);")
 
 # %% [markdown]
 # Which copies must have arrived before a buffer is used? As it stands, no thread waits. The emulator lets copies land
@@ -71,7 +71,7 @@ lessons.source("v5_async", "for (int key = 0, now = 0;", "mma_ABt(s, q, k_smem[n
 # It costs shared memory. This is the memory map of a block, in bytes, as the debugger sees it after the declarations.
 
 # %%
-gallery.memory("v5_async", head_dims=(64, 128))
+gallery.memory("v5", head_dims=(64, 128))
 
 # %% [markdown]
 # A block can have 48 KiB, or more if the launch requests it: 99 KiB on an RTX 30 or 40, 163 on an A100, 227 on an
@@ -97,7 +97,7 @@ lessons.predict("barriers_of_v5", barriers)
 # ## Measured
 
 # %%
-rungs = ["v4_tk_tiles", "v5_async"]
+rungs = ["v4", "v5"]
 lessons.counts(ladder.compare(ladder.Problem(1, 2, 256, 256, 64), rungs, backend="emulator"))
 
 # %% [markdown]
@@ -138,7 +138,7 @@ lessons.times(rungs)
 # other SMs wait. So the rungs from v1b on count rows from the end:
 
 # %%
-lessons.source("v5_async", "const int block_row =")
+lessons.source("v5", "const int block_row =")
 
 # %% [markdown]
 # **The bottleneck that the next rung removes:** the warps wait for their own arithmetic. Between the two products each

@@ -100,14 +100,14 @@ gallery.instructions()
 # does.
 
 # %%
-lessons.source("v6_late_scale", "if (any_above(m_new, rows.m, kSlack)) {", "sub_row(s, s, rows.m);")
+lessons.source("v6", "if (any_above(m_new, rows.m, kSlack)) {", "sub_row(s, s, rows.m);")
 
 # %% [markdown]
 # How often does the vote say yes? One block has 16 warps, and 960 keys are 20 tiles:
 
 # %%
-line = lessons.line_of("v6_late_scale", "max_over_lanes(m_new);")
-instructions = questions.launch_of("v6_late_scale", questions.MANY_TILES).instructions()
+line = lessons.line_of("v6", "max_over_lanes(m_new);")
+instructions = questions.launch_of("v6", questions.MANY_TILES).instructions()
 yes = instructions[instructions["kernel_line"] == line]["executed"].max()
 print(f"rescaled: {yes} of {16 * 20} tiles")
 
@@ -128,7 +128,7 @@ lessons.predict("shuffles_of_v5", shuffles)
 # rescales. And the sum $l$ is needed only at the end:
 
 # %%
-lessons.source("v6_late_scale", "mma_AB(o, p_16, v_smem[now], o);", "div_row(o, o, rows.l);")
+lessons.source("v6", "mma_AB(o, p_16, v_smem[now], o);", "div_row(o, o, rows.l);")
 
 # %% [markdown]
 # ## v6e_parts: 32 rows per warp
@@ -139,7 +139,7 @@ lessons.source("v6_late_scale", "mma_AB(o, p_16, v_smem[now], o);", "div_row(o, 
 # a block has fewer warps. v6e does it at $d = 128$:
 
 # %%
-rungs = ["v6_late_scale", "v6e_parts"]
+rungs = ["v6", "v6e"]
 wide = ladder.compare(ladder.Problem(1, 2, 256, 256, 128), rungs, backend="emulator")
 lessons.counts(wide).loc[["ldmatrix", "mma"]]
 
@@ -154,7 +154,7 @@ lessons.counts(wide).loc[["ldmatrix", "mma"]]
 # TFLOP/s on an H200 (B = 4, H = 16, N = M = 4096, bf16):
 
 # %%
-rungs = ["v5_async", *rungs]
+rungs = ["v5", *rungs]
 lessons.measured([*rungs, "torch flash", "torch cuDNN"])
 
 # %% [markdown]

@@ -29,7 +29,7 @@ from ladder.lessons import gallery
 # mean](../docs/glossary.md)):
 
 # %%
-lessons.busy(["v5_async", "v6_late_scale"])
+lessons.busy(["v5", "v6"])
 
 # %% [markdown]
 # In v6 shared memory is busy for 78% of the time, and the tensor cores for 43%. Each fragment of K and V passes
@@ -62,7 +62,7 @@ lessons.busy(["v5_async", "v6_late_scale"])
 
 # %%
 lessons.source(
-    "v7_wgmma",
+    "v7",
     "// Products of a warpgroup: wgmma",
     "//   warpgroup::mma_wait<1>(s);",
     file="tiles/warpgroup.h",
@@ -94,7 +94,7 @@ lessons.source(
 # more line, which is an exercise:
 
 # %%
-lessons.source("v7_wgmma", "async_wait();", "prefetch(1 - now")
+lessons.source("v7", "async_wait();", "prefetch(1 - now")
 
 # %% [markdown]
 # **2. Registers in flight.** From its issue until it completes, a product reads the registers of operand A, if it is
@@ -117,7 +117,7 @@ lessons.predict("wgmma_a_tile", wgmma_a_tile)
 
 # %%
 problem = ladder.Problem(1, 2, 256, 256, 64)
-table = ladder.compare(problem, ["v6_late_scale", "v7_wgmma"], backend="emulator")
+table = ladder.compare(problem, ["v6", "v7"], backend="emulator")
 lessons.counts(table)
 
 # %% [markdown]
@@ -126,7 +126,7 @@ lessons.counts(table)
 # in v6, `cp.async` loads the tiles.
 
 # %%
-gallery.costs(["v6_late_scale", "v7_wgmma"], problem)
+gallery.costs(["v6", "v7"], problem)
 
 # %% [markdown]
 # ## Larger tiles
@@ -143,7 +143,7 @@ gallery.costs(["v6_late_scale", "v7_wgmma"], problem)
 # These are TFLOP/s on an H200, for the same problem:
 
 # %%
-lessons.measured(["v6e_parts", "v7_wgmma", "torch flash", "torch cuDNN"])
+lessons.measured(["v6e", "v7", "torch flash", "torch cuDNN"])
 
 # %% [markdown]
 # Without a mask v7 gains 13% over v6e at $d = 64$, and 38% at $d = 128$. In an earlier run, v7 with v6's tiles was 4%
@@ -153,7 +153,7 @@ lessons.measured(["v6e_parts", "v7_wgmma", "torch flash", "torch cuDNN"])
 # ## What is left
 
 # %%
-lessons.busy(["v6_late_scale", "v7_wgmma"])
+lessons.busy(["v6", "v7"])
 
 # %% [markdown]
 # In v7 at $d = 128$ the tensor cores are busy for 54% of the time, and no unit is busier.

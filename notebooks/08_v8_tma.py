@@ -30,7 +30,7 @@ from ladder.operations import get_operation
 # This is how busy an H200 is in v7 at $d = 128$, and what its warps wait for:
 
 # %%
-lessons.busy(["v6_late_scale", "v7_wgmma"])
+lessons.busy(["v6", "v7"])
 
 # %% [markdown]
 # No unit is busy for more than 54% of the time. All warpgroups meet at a block barrier before each tile, so the
@@ -46,7 +46,7 @@ lessons.busy(["v6_late_scale", "v7_wgmma"])
 # One load of TMA is one tile. A tile of K or V has 128 keys. A tile of Q has 64 rows, and each warpgroup has its own.
 
 # %%
-lessons.source("v8_tma", "const auto prefetch = [&](int key) {", "};")
+lessons.source("v8", "const auto prefetch = [&](int key) {", "};")
 
 # %%
 # %exercise v8_ask
@@ -80,7 +80,7 @@ lessons.source("v8_tma", "const auto prefetch = [&](int key) {", "};")
 # counts both the buffer and the parity:
 
 # %%
-lessons.source("v8_tma", "template <int kBuffers> struct Turn {", "};", file="tiles/ring.h")
+lessons.source("v8", "template <int kBuffers> struct Turn {", "};", file="tiles/ring.h")
 
 # %% [markdown]
 # At first all buffers are empty, though no warp has released them. So the first wait for `empty` must return at once.
@@ -90,7 +90,7 @@ lessons.source("v8_tma", "template <int kBuffers> struct Turn {", "};", file="ti
 # The loop has no block barrier any more. A warpgroup that is ahead goes on to the next tile:
 
 # %%
-lessons.source("v8_tma", "for (; key < keys; key += A::keys, turn.advance()) {", "softmax(")
+lessons.source("v8", "for (; key < keys; key += A::keys, turn.advance()) {", "softmax(")
 
 # %%
 # %exercise v8_release
@@ -101,7 +101,7 @@ lessons.source("v8_tma", "for (; key < keys; key += A::keys, turn.advance()) {",
 # unused:
 
 # %%
-gallery.memory("v8_tma", head_dims=(64, 128))
+gallery.memory("v8", head_dims=(64, 128))
 
 # %% [markdown]
 # If a kernel like this hangs, `ladder check` reports the barrier, how many arrivals or bytes it waits for, and which
@@ -121,14 +121,14 @@ lessons.predict("tma_loads", tma_loads)
 
 # %%
 problem = ladder.Problem(1, 2, 256, 256, 64)
-lessons.counts(ladder.compare(problem, ["v7_wgmma", "v8_tma"], backend="emulator"))
+lessons.counts(ladder.compare(problem, ["v7", "v8"], backend="emulator"))
 
 # %% [markdown]
 # No thread loads from global memory any more, so `sectors read` is 0. TMA's reads are counted as `tma_sectors_ld`. In
 # v7, computing addresses is a large part of the instructions per score:
 
 # %%
-gallery.instructions(("v6_late_scale", "v7_wgmma", "v8_tma"))
+gallery.instructions(("v6", "v7", "v8"))
 
 # %% [markdown]
 # ## What it bought
@@ -136,7 +136,7 @@ gallery.instructions(("v6_late_scale", "v7_wgmma", "v8_tma"))
 # These are TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16:
 
 # %%
-lessons.measured(["v7_wgmma", "v8_tma", "torch cuDNN"])
+lessons.measured(["v7", "v8", "torch cuDNN"])
 
 # %% [markdown]
 # TMA gains 21 to 24% over v7.
@@ -175,7 +175,7 @@ lessons.counts(ladder.compare(matrix, ["layer_norm", "layer_norm_cluster"], back
 # ## What is left
 
 # %%
-lessons.busy(["v7_wgmma", "v8_tma"])
+lessons.busy(["v7", "v8"])
 
 # %% [markdown]
 # The tensor cores are now busy for 66% of the time. The first stall reason is still *barrier*, although the loop has

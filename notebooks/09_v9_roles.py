@@ -29,7 +29,7 @@ from ladder import lessons
 # counters on an H200 at B = 4, H = 16, N = M = 4096, $d = 128$:
 
 # %%
-lessons.busy(["v8_tma"])
+lessons.busy(["v8"])
 
 # %% [markdown]
 # The tensor cores are idle for a third of the time, and no other unit is busier. The warps wait.
@@ -43,7 +43,7 @@ lessons.busy(["v8_tma"])
 # This is called *warp specialisation*. The producer's whole program is a loop. Write it:
 
 # %%
-lessons.source("v9_roles", "/// The producer, a single thread.", "smem.q.load_async(")
+lessons.source("v9", "/// The producer, a single thread.", "smem.q.load_async(")
 
 # %%
 # %exercise v9_produce
@@ -56,7 +56,7 @@ lessons.source("v9_roles", "/// The producer, a single thread.", "smem.q.load_as
 
 # %%
 lessons.source(
-    "v9_roles", "// From here on each thread of the calling warpgroup", "setmaxnreg.inc", file="tiles/roles.h"
+    "v9", "// From here on each thread of the calling warpgroup", "setmaxnreg.inc", file="tiles/roles.h"
 )
 
 # %% [markdown]
@@ -77,14 +77,14 @@ lessons.predict("registers_of_consumers", registers_of_consumers)
 
 # %%
 problem = ladder.Problem(1, 2, 384, 384, 64, is_causal=True)
-table = ladder.compare(problem, ["v8_tma", "v9_roles"], backend="emulator").set_index("stage")
+table = ladder.compare(problem, ["v8", "v9"], backend="emulator").set_index("stage")
 table[["wgmma_instructions", "tma_load_instructions", "tma_sectors_ld", "global_sectors_st"]].T
 
 # %% [markdown]
 # The counts are v8's, so they cannot show what roles bought. Times can. These are TFLOP/s on an H200:
 
 # %%
-lessons.measured(["v8_tma", "v9_roles", "torch cuDNN"])
+lessons.measured(["v8", "v9", "torch cuDNN"])
 
 # %% [markdown]
 # At $d = 64$ v9 gains 10% without a mask, and 7% with one. At $d = 128$ it gains 12 and 14%.
@@ -96,7 +96,7 @@ lessons.measured(["v8_tma", "v9_roles", "torch cuDNN"])
 # has three consumers at $d = 128$, too, and smaller tiles of keys:
 
 # %%
-lessons.source("v9_roles", "static constexpr int consumers = d <= 128", "static constexpr int keys = d <= 64")
+lessons.source("v9", "static constexpr int consumers = d <= 128", "static constexpr int keys = d <= 64")
 
 # %% [markdown]
 # With two consumers a block starts with 168 registers per thread. The producer's warpgroup goes down to 24, so each
@@ -108,7 +108,7 @@ lessons.source("v9_roles", "static constexpr int consumers = d <= 128", "static 
 # A tile of K and V also serves 192 rows instead of 128. These counters show how busy the units are at $d = 128$:
 
 # %%
-lessons.busy(["v8_tma", "v9_roles"])
+lessons.busy(["v8", "v9"])
 
 # %% [markdown]
 # In the earlier run the third consumer gained 28% without a mask at $d = 128$, and 14% with one. The tensor cores are

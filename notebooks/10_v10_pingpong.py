@@ -29,10 +29,10 @@ from ladder import lessons
 # tables show how busy an H200 is at B = 4, H = 16, N = M = 4096, first for $d = 64$, then for $d = 128$:
 
 # %%
-lessons.busy(["v8_tma", "v9_roles"], head_dim=64)
+lessons.busy(["v8", "v9"], head_dim=64)
 
 # %%
-lessons.busy(["v8_tma", "v9_roles"], head_dim=128)
+lessons.busy(["v8", "v9"], head_dim=128)
 
 # %% [markdown]
 # At $d = 64$ the tensor cores are busy for 53% of the time, and the unit of the exponentials for 54%: as if they took
@@ -56,15 +56,13 @@ lessons.predict("clocks_of_products", clocks_of_products)
 # that passes the turn on only arrives, and does not wait.
 
 # %%
-lessons.source(
-    "v10_pingpong", "/// Waits for this warpgroup's turn.", "ptx::barrier_arrive(", file="tiles/roles.h"
-)
+lessons.source("v10", "/// Waits for this warpgroup's turn.", "ptx::barrier_arrive(", file="tiles/roles.h")
 
 # %% [markdown]
 # In the loop a turn begins with O += P V and ends after S of the next tile has been issued:
 
 # %%
-lessons.source("v10_pingpong", "// S = Q K^T", "smem.v.release(turn);")
+lessons.source("v10", "// S = Q K^T", "smem.v.release(turn);")
 
 # %% [markdown]
 # ### The rescale, step by step
@@ -73,9 +71,9 @@ lessons.source("v10_pingpong", "// S = Q K^T", "smem.v.release(turn);")
 # there, in its second tile of keys. A scale of 1 makes the logits large, so some maxima rise:
 
 # %%
-rises = lessons.line_of("v10_pingpong", "max_over_lanes(m_new);")
+rises = lessons.line_of("v10", "max_over_lanes(m_new);")
 lessons.debug(
-    "v10_pingpong",
+    "v10",
     ladder.Problem(1, 1, 64, 256, 64, scale=1.0),
     [
         *(f"break {rises} if key > 0 && warp == 0", "continue", "print rows.m"),
@@ -92,10 +90,10 @@ lessons.debug(
 # The first table shows what turns bought, in TFLOP/s:
 
 # %%
-lessons.measured(["v9_roles", "v10_pingpong"])
+lessons.measured(["v9", "v10"])
 
 # %%
-lessons.busy(["v9_roles", "v10_pingpong"])
+lessons.busy(["v9", "v10"])
 
 # %% [markdown]
 # At $d = 64$ turns gain 6 to 8%. At $d = 128$ they lose 6%: the tensor cores are busy for 72% of the time
@@ -109,9 +107,7 @@ lessons.busy(["v9_roles", "v10_pingpong"])
 # *this* one. It passes the turn on, and waits for S alone. Then its softmax also runs under its own O += P V.
 
 # %%
-lessons.source(
-    "v10b_overlap", "// S = Q K^T, and O += P V of the tile before", "const bool changed = softmax("
-)
+lessons.source("v10b", "// S = Q K^T, and O += P V of the tile before", "const bool changed = softmax(")
 
 # %%
 # %exercise v10_in_turn
@@ -144,7 +140,7 @@ lessons.timeline()
 
 # %%
 problem = ladder.Problem(1, 2, 384, 384, 64)
-rungs = ["v9_roles", "v10_pingpong", "v10b_overlap"]
+rungs = ["v9", "v10", "v10b"]
 table = ladder.compare(problem, rungs, backend="emulator").set_index("stage")
 table[["wgmma_instructions", "tma_load_instructions", "global_sectors_st"]].T
 

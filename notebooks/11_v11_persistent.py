@@ -29,10 +29,10 @@ from ladder import lessons
 # two tables of an H200 at $d = 64$, first for N = M = 1024, then for 4096:
 
 # %%
-lessons.busy(["v9_roles", "v10b_overlap"], length=1024, head_dim=64)
+lessons.busy(["v9", "v10b"], length=1024, head_dim=64)
 
 # %%
-lessons.busy(["v9_roles", "v10b_overlap"], length=4096, head_dim=64)
+lessons.busy(["v9", "v10b"], length=4096, head_dim=64)
 
 # %% [markdown]
 # At N = 1,024 a block has only 8 tiles of keys. In v10b the tensor cores are busy for 43% of the time there, and for
@@ -45,7 +45,7 @@ lessons.busy(["v9_roles", "v10b_overlap"], length=4096, head_dim=64)
 
 # %%
 lessons.source(
-    "v11_persistent",
+    "v11",
     "/// The producer, a single thread.",
     "smem.v.load_async(turn, maps.v, key, item.kv_head);",
 )
@@ -79,7 +79,7 @@ lessons.predict("items_of_a_block", items_of_a_block)
 # one thread issues a TMA *store* of the tile. The consumer goes on:
 
 # %%
-lessons.source("v11b_store", "// lower numbers are in_turn's", "tma::store_commit();")
+lessons.source("v11b", "// lower numbers are in_turn's", "tma::store_commit();")
 
 # %% [markdown]
 # Each consumer has its own tile of Q, 64 rows, and its own number of a named barrier. So only the four warps of one
@@ -94,14 +94,14 @@ lessons.source("v11b_store", "// lower numbers are in_turn's", "tma::store_commi
 # release it without waiting, since the buffer is empty only when all warps have released it:
 
 # %%
-lessons.source("v11b_store", "// S = Q K^T and P = exp(S - m) of the first tile", "warpgroup::mma_wait(s);")
+lessons.source("v11b", "// S = Q K^T and P = exp(S - m) of the first tile", "warpgroup::mma_wait(s);")
 
 # %% [markdown]
 # ## Counted
 
 # %%
 problem = ladder.Problem(1, 2, 384, 384, 128)
-rungs = ["v10b_overlap", "v11_persistent", "v11b_store"]
+rungs = ["v10b", "v11", "v11b"]
 table = ladder.compare(problem, rungs, backend="emulator").set_index("stage")
 table[["wgmma_instructions", "tma_load_instructions", "tma_store_instructions", "global_sectors_st"]].T
 

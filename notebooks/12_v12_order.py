@@ -87,7 +87,7 @@ lessons.predict("time_shortest_first", time_shortest_first)
 # and V:
 
 # %%
-lessons.source("v12_order", "/// Heads per group. Causal: at most half", "const unsigned heads = min(")
+lessons.source("v12", "/// Heads per group. Causal: at most half", "const unsigned heads = min(")
 
 # %%
 # %exercise v12_item
@@ -97,7 +97,7 @@ lessons.source("v12_order", "/// Heads per group. Causal: at most half", "const 
 # mask, at $d = 128$:
 
 # %%
-lessons.busy(["v11b_store", "v12_order"], only=["tensor cores", "L2", "DRAM"])
+lessons.busy(["v11b", "v12"], only=["tensor cores", "L2", "DRAM"])
 
 # %% [markdown]
 # ## v12b: a counter
@@ -109,7 +109,7 @@ lessons.busy(["v11b_store", "v12_order"], only=["tensor cores", "L2", "DRAM"])
 
 # %%
 lessons.source(
-    "v12b_counter",
+    "v12b",
     "// The counter is incremented after each item",
     "const WorkItem<A> item(problem, together, number);",
 )
@@ -138,7 +138,7 @@ print(
 # to the last query. Then the tile of 64 rows is the first one, and sees only 64 keys:
 
 # %%
-lessons.source("v12c_end_aligned", "row = (p.q_len + 63u) / 64 * 64")
+lessons.source("v12c", "row = (p.q_len + 63u) / 64 * 64")
 
 # %%
 from_the_end = [tiles(row) for row in range(N, 0, -ROWS)]
@@ -149,7 +149,7 @@ print(f"tiles of keys per head: {sum(of_a_head)} before, {sum(from_the_end)} aft
 
 # %%
 problem = ladder.Problem(1, 1, 256, 256, 128, is_causal=True)
-rungs = ["v12b_counter", "v12c_end_aligned"]
+rungs = ["v12b", "v12c"]
 table = ladder.compare(problem, rungs, backend="emulator").set_index("stage")
 table[["wgmma_instructions", "tma_load_instructions", "tma_store_instructions"]].T
 
@@ -171,7 +171,7 @@ for together in (64, 16, 8):
 # at most 32 MB of their K and V (`kMostBytes`). The L2 cache of an H100 holds 50 MB:
 
 # %%
-lessons.source("v12c_end_aligned", "static unsigned heads_together", "return p.is_causal ?")
+lessons.source("v12c", "static unsigned heads_together", "return p.is_causal ?")
 
 # %% [markdown]
 # The size of a group changes the order of the items, and no count.
@@ -181,7 +181,7 @@ lessons.source("v12c_end_aligned", "static unsigned heads_together", "return p.i
 # These are TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16:
 
 # %%
-lessons.measured(["v11b_store", "v12_order", "v12b_counter", "v12c_end_aligned", "torch cuDNN"])
+lessons.measured(["v11b", "v12", "v12b", "v12c", "torch cuDNN"])
 
 # %% [markdown]
 # With a causal mask v12's order gains 3% at $d = 64$, and loses 3% at $d = 128$. The model promises 9%, but it counts
@@ -197,7 +197,7 @@ lessons.measured(["v11b_store", "v12_order", "v12b_counter", "v12c_end_aligned",
 # ## What is left
 
 # %%
-lessons.busy(["v11b_store", "v12_order", "v12b_counter"])
+lessons.busy(["v11b", "v12", "v12b"])
 
 # %% [markdown]
 # At $d = 128$ the tensor cores are busy for 95% of the time. What remains is the GPU's clock, which falls when they

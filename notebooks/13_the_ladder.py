@@ -99,14 +99,14 @@ lessons.times()
 # %% [markdown]
 # ## A rung of your own
 #
-# `ladder new my_swizzle --from v2_warp_mma` makes a working copy in `my_rungs/`, which from then on is built, run,
+# `ladder new my_swizzle --from v2` makes a working copy in `my_rungs/`, which from then on is built, run,
 # checked and compared like the others. Here is the same from Python, in a temporary folder, so that you can run this
 # lesson as often as you like:
 
 # %%
 folder = Path(tempfile.mkdtemp())
 os.environ["LADDER_STAGES"] = str(folder)
-mine = new_stage("my_swizzle", "v2_warp_mma", folder)
+mine = new_stage("my_swizzle", "v2", folder)
 lessons.source("my_swizzle", "__device__ uint32_t at(int row, int col) const")
 
 # %% [markdown]
@@ -137,7 +137,7 @@ conflicts_left = None
 lessons.predict("conflicts_of_my_swizzle", conflicts_left)
 
 # %%
-first_try = ladder.compare(problem, ["v2_warp_mma", "my_swizzle"], backend="emulator")
+first_try = ladder.compare(problem, ["v2", "my_swizzle"], backend="emulator")
 lessons.after("conflicts_of_my_swizzle", lambda: lessons.counts(first_try))
 
 # %% [markdown]
@@ -145,7 +145,7 @@ lessons.after("conflicts_of_my_swizzle", lambda: lessons.counts(first_try))
 
 # %%
 store_at("col ^ row % 8 * 8")
-both = ladder.compare(problem, ["v2_warp_mma", "my_swizzle", "v3_swizzle"], backend="emulator")
+both = ladder.compare(problem, ["v2", "my_swizzle", "v3"], backend="emulator")
 lessons.counts(both).loc[["right", "bank conflicts"]]
 
 # %% [markdown]

@@ -42,7 +42,7 @@ from ladder.lessons import gallery, questions
 # %%
 tensors = [torch.randn(1, 1, 64, 64, generator=torch.Generator().manual_seed(n)).half() for n in range(3)]
 q, k, v = (tensor.requires_grad_() for tensor in tensors)
-o, lse = ladder.attention(q, k, v, stage="v3_swizzle", backward="b1_two_kernels")
+o, lse = ladder.attention(q, k, v, stage="v3", backward="b1")
 [d_q] = torch.autograd.grad(o.sum(), q, retain_graph=True)
 by_torch = F.scaled_dot_product_attention(q.double(), k.double(), v.double())
 [expected] = torch.autograd.grad(by_torch.sum(), q)
@@ -66,7 +66,7 @@ print(f"largest difference of dQ: {(d_q - expected).abs().max():.1e}")
 # product's operand A. So $P^T$ and $dS^T$ never leave their registers:
 
 # %%
-lessons.source("b1_two_kernels", "mma_ABt(s, part<A::rows, d>(smem.k, key)", "mma_AB(dk, ds_16, q, dk);")
+lessons.source("b1", "mma_ABt(s, part<A::rows, d>(smem.k, key)", "mma_AB(dk, ds_16, q, dk);")
 
 # %% [markdown]
 # There is no maximum, no sum and no rescaling: with `lse`, P is normalised at once. lse and delta belong to a query,
@@ -82,7 +82,7 @@ mma_of_b1 = None
 lessons.predict("mma_of_b1", mma_of_b1)
 
 # %%
-table = ladder.compare(questions.GRADIENTS, ["b1_two_kernels"], backend="emulator")
+table = ladder.compare(questions.GRADIENTS, ["b1"], backend="emulator")
 lessons.after("mma_of_b1", lambda: lessons.counts(table))
 
 # %% [markdown]
@@ -90,7 +90,7 @@ lessons.after("mma_of_b1", lambda: lessons.counts(table))
 # `ldmatrix.trans` read the same eight rows of 16 bytes, so one swizzle serves both.
 
 # %%
-gallery.costs(["b1_two_kernels"], questions.GRADIENTS)
+gallery.costs(["b1"], questions.GRADIENTS)
 
 # %% [markdown]
 # ## What it reaches
@@ -99,7 +99,7 @@ gallery.costs(["b1_two_kernels"], questions.GRADIENTS)
 # if a kernel executes more:
 
 # %%
-lessons.measured(["b1_two_kernels", "torch flash", "torch cuDNN"], "attention_backward")
+lessons.measured(["b1", "torch flash", "torch cuDNN"], "attention_backward")
 
 # %% [markdown]
 # At $d = 64$ b1 is faster than FlashAttention-2, and cuDNN is 1.5 to 1.6 times as fast as b1. At $d = 128$ cuDNN is

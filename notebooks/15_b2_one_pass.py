@@ -36,7 +36,7 @@ from ladder.operations import BackwardProblem
 # next step, so that both steps share one barrier:
 
 # %%
-lessons.source("b2_one_pass", "// The dQ of a step is computed in the next step", "tile = after;")
+lessons.source("b2", "// The dQ of a step is computed in the next step", "tile = after;")
 
 # %%
 # %exercise b2_share_of_dq
@@ -50,7 +50,7 @@ lessons.source("b2_one_pass", "// The dQ of a step is computed in the next step"
 
 # %%
 lessons.source(
-    "b2_one_pass",
+    "b2",
     "/// Storage for one row-layout fp32 tile",
     "static constexpr int size",
     file="tiles/fragments_global.h",
@@ -60,7 +60,7 @@ lessons.source(
 # ## Counted
 
 # %%
-rungs = ["b1_two_kernels", "b2_one_pass"]
+rungs = ["b1", "b2"]
 lessons.counts(ladder.compare(questions.GRADIENTS, rungs, backend="emulator"))
 
 # %% [markdown]
@@ -94,7 +94,7 @@ lessons.predict("registers_of_gradients", registers_of_gradients)
 # Each has half of the registers, and both run the same code: `has_dv` selects the operands.
 
 # %%
-lessons.source("b2b_pairs", "const auto k_or_v =", "mma_AB(dv_or_dk, x_16, do_or_q, dv_or_dk);")
+lessons.source("b2b", "const auto k_or_v =", "mma_AB(dv_or_dk, x_16, do_or_q, dv_or_dk);")
 
 # %% [markdown]
 # $P^T$ passes from the first warp to the second through shared memory, as fp16. It is scaled by $2^{12}$, so that
@@ -102,7 +102,7 @@ lessons.source("b2b_pairs", "const auto k_or_v =", "mma_AB(dv_or_dk, x_16, do_or
 
 # %%
 problem = BackwardProblem(1, 1, 128, 128, 128)
-rungs = ["b2_one_pass", "b2b_pairs"]
+rungs = ["b2", "b2b"]
 table = ladder.compare(problem, rungs, backend="emulator").set_index("stage")
 table[["ldmatrix_instructions", "wavefronts_ld", "wavefronts_st", "mma_instructions", "global_sectors_ld"]].T
 
@@ -122,7 +122,7 @@ lessons.measured([*rungs, "torch flash", "torch cuDNN"], "attention_backward")
 # the exchange and the barrier of the pair cost more than the saved fragments: b2b is 10 to 11% slower than b2.
 
 # %%
-gallery.costs(["b2_one_pass", "b2b_pairs"], problem)
+gallery.costs(["b2", "b2b"], problem)
 
 # %% [markdown]
 # **The bottlenecks that the next rungs remove:** the last bits of dQ differ from run to run (b3). Every fragment

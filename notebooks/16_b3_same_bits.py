@@ -70,7 +70,7 @@ lessons.predict("sum_of_three", sum_of_three)
 
 # %%
 lessons.source(
-    "b3_same_bits",
+    "b3",
     "/// Waits until the counter is `turn`.",
     "ptx::store_release(counter, turn);",
     file="ladder/turns.h",
@@ -91,9 +91,7 @@ lessons.source(
 # `blockIdx`, but from a counter when it starts. Then every block with a lower number is running or has finished:
 
 # %%
-lessons.source(
-    "b3_same_bits", "/// The calling block's number, in the order in which blocks start.", "return number;"
-)
+lessons.source("b3", "/// The calling block's number, in the order in which blocks start.", "return number;")
 
 # %% [markdown]
 # ## No long wait
@@ -116,7 +114,7 @@ lessons.predict("steps_until_done", steps_until_done)
 # an H200 at B = 4, H = 16, N = M = 4096, bf16:
 
 # %%
-lessons.measured(["b1_two_kernels", "b2b_pairs", "b3_same_bits"], "attention_backward")
+lessons.measured(["b1", "b2b", "b3"], "attention_backward")
 
 # %% [markdown]
 # The same bits cost 7 to 15% of b2b's speed. b1 is also deterministic, with seven products. At $d = 128$ b3 is faster
@@ -124,7 +122,7 @@ lessons.measured(["b1_two_kernels", "b2b_pairs", "b3_same_bits"], "attention_bac
 # accesses to the counters:
 
 # %%
-lessons.counts(ladder.compare(questions.GRADIENTS, ["b2b_pairs", "b3_same_bits"], backend="emulator"))
+lessons.counts(ladder.compare(questions.GRADIENTS, ["b2b", "b3"], backend="emulator"))
 
 # %% [markdown]
 # ## Training
@@ -169,7 +167,7 @@ def train(attention, steps=40):
 
 
 # %% [markdown]
-# The model trains twice from the same seed: with torch's attention, and with `v6e_parts` forward and `b3_same_bits`
+# The model trains twice from the same seed: with torch's attention, and with `v6e` forward and `b3_same_bits`
 # backward on the emulator:
 
 # %%
@@ -177,7 +175,7 @@ torch.set_num_threads(1)  # so small a model is faster on one
 
 
 def by_the_ladder(q, k, v):
-    o, _ = ladder.attention(q, k, v, is_causal=True, stage="v6e_parts", backward="b3_same_bits")
+    o, _ = ladder.attention(q, k, v, is_causal=True, stage="v6e", backward="b3")
     return o
 
 

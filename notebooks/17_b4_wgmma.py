@@ -31,8 +31,8 @@ from ladder.operations import BackwardProblem
 # are TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16. From b4_wgmma to b4g_wide_adds, each row adds one idea:
 
 # %%
-rungs = ["b4_wgmma", "b4b_tma", "b4d_roles", "b4e_overlap", "b4g_wide_adds"]
-lessons.measured(["b2b_pairs", *rungs, "torch flash", "torch cuDNN"], "attention_backward")
+rungs = ["b4", "b4b", "b4d", "b4e", "b4g"]
+lessons.measured(["b2b", *rungs, "torch flash", "torch cuDNN"], "attention_backward")
 
 # %% [markdown]
 # ## b4: five products of a warpgroup
@@ -53,7 +53,7 @@ lessons.measured(["b2b_pairs", *rungs, "torch flash", "torch cuDNN"], "attention
 # gains 38 to 45% over b2b.
 
 # %%
-lessons.source("b4_wgmma", "// S^T = K Q^T, P^T = exp(scale S^T - lse)", "warpgroup::mma_wait(dk);")
+lessons.source("b4", "// S^T = K Q^T, P^T = exp(scale S^T - lse)", "warpgroup::mma_wait(dk);")
 
 # %% [markdown]
 # ### Predict
@@ -110,9 +110,7 @@ table[
 # *arrives* at an mbarrier when its dS is stored, and goes on. It waits there only after it has issued its next S:
 
 # %%
-lessons.source(
-    "b4e_overlap", "// S^T of this step first: dQ and dK of the previous step", "warpgroup::mma_wait(dk);"
-)
+lessons.source("b4e", "// S^T of this step first: dQ and dK of the previous step", "warpgroup::mma_wait(dk);")
 
 # %%
 # %exercise b4_tell
@@ -126,7 +124,7 @@ lessons.source(
 # one half, so there is nothing to overlap. The halves lost 2% there.
 
 # %%
-lessons.source("b4g_wide_adds", "__device__ void compute_ds() {", "issue_dv(A::queries - 64);")
+lessons.source("b4g", "__device__ void compute_ds() {", "issue_dv(A::queries - 64);")
 
 # %% [markdown]
 # The order in the source is not the order of the machine code. ptxas moves exponentials past the waits under which
@@ -139,7 +137,7 @@ lessons.source("b4g_wide_adds", "__device__ void compute_ds() {", "issue_dv(A::q
 # one template argument:
 
 # %%
-lessons.source("b4g_wide_adds", "using DqSums", "using DqSums")
+lessons.source("b4g", "using DqSums", "using DqSums")
 
 # %%
 for rung in ("b4e_overlap", "b4g_wide_adds"):
@@ -157,7 +155,7 @@ for rung in ("b4e_overlap", "b4g_wide_adds"):
 # reads:
 
 # %%
-lessons.source("b5_early_dv", "__device__ void compute_ds() {", "store(smem.ds[turn.buffer], ds_16, key);")
+lessons.source("b5", "__device__ void compute_ds() {", "store(smem.ds[turn.buffer], ds_16, key);")
 
 # %% [markdown]
 # ## b5b: store warps
@@ -168,14 +166,12 @@ lessons.source("b5_early_dv", "__device__ void compute_ds() {", "store(smem.ds[t
 # consumer continues meanwhile, and needs the buffer again only in the next step:
 
 # %%
-lessons.source(
-    "b5b_store_warps", "smem.dq_full[consumer].wait(step % 2);", "smem.dq_empty[consumer].arrive();"
-)
+lessons.source("b5b", "smem.dq_full[consumer].wait(step % 2);", "smem.dq_empty[consumer].arrive();")
 
 # %%
 table = ladder.compare(
     BackwardProblem(1, 1, 256, 256, 128),
-    ["b4g_wide_adds", "b5_early_dv", "b5b_store_warps"],
+    ["b4g", "b5", "b5b"],
     backend="emulator",
 ).set_index("stage")
 table[["wgmma_instructions", "wavefronts_gmma", "wavefronts_st", "tma_store_instructions", "conflicts"]].T
@@ -194,12 +190,12 @@ table[["wgmma_instructions", "wavefronts_gmma", "wavefronts_st", "tma_store_inst
 # of 8.
 
 # %%
-lessons.source("b5d_80_queries", "__device__ void issue_dq() {", "smem.ds[ds_turn.buffer]);")
+lessons.source("b5d", "__device__ void issue_dq() {", "smem.ds[ds_turn.buffer]);")
 
 # %%
-rungs = ["b5b_store_warps", "b5d_80_queries"]
+rungs = ["b5b", "b5d"]
 table = ladder.compare(BackwardProblem(1, 1, 320, 128, 128), rungs, backend="emulator").set_index("stage")
-for rung in rungs:
+for rung in table.index:
     print(f"{rung}: {table.loc[rung, 'wavefronts_gmma'] / 320:.1f} wavefronts of operands per query")
 
 # %% [markdown]
@@ -212,7 +208,7 @@ for rung in rungs:
 # issues S, and delta before dP. The counts stay the same.
 
 # %%
-lessons.source("b5e_loads_ahead", "__device__ void issue_s() {", "smem.q[q_turn.buffer]);")
+lessons.source("b5e", "__device__ void issue_s() {", "smem.q[q_turn.buffer]);")
 
 # %% [markdown]
 # On an H100, b5 gains 5% over b4g, b5b 6%, b5c and b5d together 5%, and b5e 2%. Up to b5d they support only $d = 128$.
@@ -221,7 +217,7 @@ lessons.source("b5e_loads_ahead", "__device__ void issue_s() {", "smem.q[q_turn.
 # as many as one product of `wgmma`. So the consumers share its columns:
 
 # %%
-lessons.source("b5e_loads_ahead", "__device__ void issue_dq() {", "A::dq_col(consumer)));")
+lessons.source("b5e", "__device__ void issue_dq() {", "A::dq_col(consumer)));")
 
 # %% [markdown]
 # b5e is 1.09 to 1.11 times as fast as b4g at $d = 64$. The time at which dQ is issued matters. b5e issues it after the
@@ -243,7 +239,7 @@ lessons.source("b5e_loads_ahead", "__device__ void issue_dq() {", "A::dq_col(con
 
 # %%
 lessons.source(
-    "b5f_persistent",
+    "b5f",
     "for (; number < items.count; number = gridDim.x + atomicInc(counter, items.count - 1)) {",
     "smem.number = number;",
 )
@@ -261,7 +257,7 @@ lessons.source(
 # slot again:
 
 # %%
-lessons.source("b5g_sums_in_l2", "inline SumRing ring_of(", "return ring;")
+lessons.source("b5g", "inline SumRing ring_of(", "return ring;")
 
 # %% [markdown]
 # A group has two counters. One counts the items whose additions are complete: the producer waits for all of them before
@@ -271,7 +267,7 @@ lessons.source("b5g_sums_in_l2", "inline SumRing ring_of(", "return ring;")
 
 # %%
 lessons.source(
-    "b5g_sums_in_l2", "const int group = ring.group_of(number);", "tma::fence_additions(); // after the zeros"
+    "b5g", "const int group = ring.group_of(number);", "tma::fence_additions(); // after the zeros"
 )
 
 # %% [markdown]
@@ -301,7 +297,7 @@ lessons.source(
 
 # %%
 lessons.source(
-    "b6_same_bits",
+    "b6",
     "/// Waits until key tile `key_tile` may add:",
     "ladder::ptx::store_release(next + part, key_tile + 1);",
 )
@@ -318,7 +314,7 @@ lessons.source(
 # loads it at least once.
 
 # %%
-rungs = ["b5e_loads_ahead", "b6_same_bits"]
+rungs = ["b5e", "b6"]
 table = ladder.compare(BackwardProblem(1, 1, 320, 384, 128), rungs, backend="emulator").set_index("stage")
 table[["wgmma_instructions", "wavefronts_gmma", "tma_store_instructions", "global_sectors_st", "conflicts"]].T
 

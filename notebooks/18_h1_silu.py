@@ -36,7 +36,7 @@ from ladder.operations import HstuProblem
 # of about twenty lines:
 
 # %%
-lessons.source("h1_silu", "mma_ABt(s, q, k_smem[now]);", "mma_AB(o, p_16, v_smem[now], o);")
+lessons.source("h1", "mma_ABt(s, q, k_smem[now]);", "mma_AB(o, p_16, v_smem[now], o);")
 
 # %% [markdown]
 # ## Jagged batches
@@ -47,7 +47,7 @@ lessons.source("h1_silu", "mma_ABt(s, q, k_smem[now]);", "mma_AB(o, p_16, v_smem
 # once:
 
 # %%
-lessons.source("h1_silu", "const Sequence<T, d> sequence(problem);", "return;")
+lessons.source("h1", "const Sequence<T, d> sequence(problem);", "return;")
 
 # %% [markdown]
 # ### Predict
@@ -66,7 +66,7 @@ lessons.predict("blocks_without_queries", blocks_without_queries)
 padded = HstuProblem(heads=1, head_dim=64, q_lens=(512, 512, 512))
 jagged = HstuProblem(heads=1, head_dim=64, q_lens=(512, 100, 30))
 for name, problem in {"padded": padded, "jagged": jagged}.items():
-    counted = ladder.compare(problem, ["h1_silu"], backend="emulator").iloc[0]
+    counted = ladder.compare(problem, ["h1"], backend="emulator").iloc[0]
     print(f"{name}: {counted['mma_instructions']:6,} mma, {counted['global_sectors_ld']:6,} sectors read")
 
 # %% [markdown]
@@ -83,7 +83,7 @@ pd.DataFrame(
 ).round(3)
 
 # %%
-lessons.source("h1_silu", "/// dst = silu(scale * src)", "/// function per value.", file="tiles/maps.h")
+lessons.source("h1", "/// dst = silu(scale * src)", "/// function per value.", file="tiles/maps.h")
 
 # %% [markdown]
 # With two special functions, $d = 64$ would be limited by them. At $d = 32$ even one takes longer than the products.
@@ -98,7 +98,7 @@ lessons.source("h1_silu", "/// dst = silu(scale * src)", "/// function per value
 # These are TFLOP/s on an H200 with 16 heads in bf16. They count the pairs of a causal mask (`results/h200/hstu.csv`):
 
 # %%
-lessons.measured_hstu(["h1_silu"])
+lessons.measured_hstu(["h1"])
 
 # %% [markdown]
 # Short sequences reach less: a launch has fewer blocks, and a larger part of their tiles is cut by the diagonal.

@@ -79,7 +79,7 @@ lessons.after("keys_of_the_last_target", lambda: picture({"2 contexts, 3 targets
 
 # %%
 lessons.source(
-    "h2_masks",
+    "h2",
     "/// Whether a row sees one of the keys key",
     "/// Whether every row sees all of them.",
     file="ladder/hstu_mask.h",
@@ -93,7 +93,7 @@ lessons.source(
 # In the loop `seen.from` finds the next tile, while the tile before is being loaded:
 
 # %%
-lessons.source("h2_masks", "int key = seen.from(", "prefetch(1 - now, next);")
+lessons.source("h2", "int key = seen.from(", "prefetch(1 - now, next);")
 
 # %% [markdown]
 # Intervals have no such order. There the threads of the block test every row, and `__syncthreads_or` combines their
@@ -107,7 +107,7 @@ lessons.source("h2_masks", "int key = seen.from(", "prefetch(1 - now, next);")
 forms = {"causal": {}, "window of 64": {"window": (63, 0)}, "256 targets": {"targets": (256,)}}
 for name, form in forms.items():
     problem = HstuProblem(heads=1, head_dim=64, q_lens=(512,), **form)
-    counted = ladder.compare(problem, ["h2_masks"], backend="emulator").iloc[0]
+    counted = ladder.compare(problem, ["h2"], backend="emulator").iloc[0]
     print(f"{name:12}: {counted['mma_instructions']:6,} mma, {counted['global_sectors_ld']:6,} sectors read")
 
 # %% [markdown]
@@ -126,9 +126,7 @@ gallery.mask()
 # contexts start before all others:
 
 # %%
-lessons.source(
-    "h2_masks", "/// The first query of this block of `rows`;", "  }", file="ladder/hstu_sequence.h"
-)
+lessons.source("h2", "/// The first query of this block of `rows`;", "  }", file="ladder/hstu_sequence.h")
 
 # %% [markdown]
 # ## Registers
@@ -137,7 +135,7 @@ lessons.source(
 # kernel *recomputes* them in the few tiles that are cut: a few loads that hit the cache.
 
 # %%
-lessons.source("h2_masks", "const auto bits = [&] {", "silu(s, s, problem.alpha);")
+lessons.source("h2", "const auto bits = [&] {", "silu(s, s, problem.alpha);")
 
 # %% [markdown]
 # ## What it costs, and what it bought
@@ -146,7 +144,7 @@ lessons.source("h2_masks", "const auto bits = [&] {", "silu(s, s, problem.alpha)
 # a causal mask, whatever the mask, so a rung that computes hidden tiles is slower in this table, not faster:
 
 # %%
-lessons.measured_hstu(["h1_silu", "h2_masks"])
+lessons.measured_hstu(["h1", "h2"])
 
 # %% [markdown]
 # With a plain causal mask h2 reaches what h1 does, within 5%: the masks cost little where they are not used.

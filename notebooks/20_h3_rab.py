@@ -41,7 +41,7 @@ from ladder.show.plots import training_picture
 # by `ldmatrix`, and converted to fp32. Then the tensor cores add q k to it. This is the whole difference to h2:
 
 # %%
-lessons.diff("h2_masks", "h3_rab")
+lessons.diff("h2", "h3")
 
 # %% [markdown]
 # No instruction adds the bias. What it costs is memory traffic: 2 bytes per score.
@@ -59,7 +59,7 @@ lessons.predict("operations_per_byte", operations_per_byte)
 # per head. These are measured speeds, without a bias and with one:
 
 # %%
-lessons.measured_hstu(["h2_masks", "h3_rab"], only="4 x 2048")
+lessons.measured_hstu(["h2", "h3"], only="4 x 2048")
 
 # %% [markdown]
 # `bias of 16` means one bias for each of the 16 heads. It costs 8% at $d = 64$, and 2% at $d = 128$. Both speeds are
@@ -75,9 +75,7 @@ lessons.measured_hstu(["h2_masks", "h3_rab"], only="4 x 2048")
 # gives both the weight and the slope:
 
 # %%
-lessons.source(
-    "h3b_gradients", "// S^T = K Q^T, P^T = silu(alpha S^T) with its slope", "mma_AB(dk, ds_16, q, dk);"
-)
+lessons.source("h3b", "// S^T = K Q^T, P^T = silu(alpha S^T) with its slope", "mma_AB(dk, ds_16, q, dk);")
 
 # %% [markdown]
 # A block of keys goes through the tiles of queries that see one of its keys. That is the rule of h2, with keys and
@@ -102,7 +100,7 @@ lessons.source(
 plain, biased = (
     HstuBackwardProblem(heads=2, head_dim=64, q_lens=(256,), bias_heads=heads) for heads in (0, 2)
 )
-rows = [ladder.compare(problem, ["h3c_bias_gradient"], backend="emulator") for problem in (plain, biased)]
+rows = [ladder.compare(problem, ["h3c"], backend="emulator") for problem in (plain, biased)]
 table = pd.concat(rows).set_axis(["no bias", "a bias per head"])
 table[["mma_instructions", "global_sectors_st"]].T
 
@@ -116,7 +114,7 @@ table[["mma_instructions", "global_sectors_st"]].T
 # bf16. They count the pairs of a causal mask, whatever the mask:
 
 # %%
-lessons.measured_hstu(["h3e_pairs"], "hstu_backward")
+lessons.measured_hstu(["h3e"], "hstu_backward")
 
 # %% [markdown]
 # A bias, and the gradient that is stored for it, cost 36% at $d = 64$ and 15% at $d = 128$.
@@ -202,7 +200,7 @@ def by_torch(q, k, v, cu_seqlens, *, rab, **_):
 
 
 torch.set_num_threads(1)  # so small a model is faster on one
-rungs = partial(ladder.hstu_attention, stage="h3_rab", backward="h3e_pairs")
+rungs = partial(ladder.hstu_attention, stage="h3", backward="h3e")
 losses = {"torch": train(by_torch), "h3_rab and h3e_pairs": train(rungs)}
 training_picture(losses)
 

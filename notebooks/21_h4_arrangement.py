@@ -38,9 +38,7 @@ from ladder.operations import HstuProblem
 # %exercise h4_own
 
 # %%
-lessons.source(
-    "h4_arrangement", "mma_ABt(s, q, k_smem[now][part]);", "mma_AB(o, p_16, v_smem[now][part], o);"
-)
+lessons.source("h4", "mma_ABt(s, q, k_smem[now][part]);", "mma_AB(o, p_16, v_smem[now][part], o);")
 
 # %% [markdown]
 # ### Predict
@@ -60,7 +58,7 @@ lessons.predict("tiles_of_the_busiest", tiles_of_the_busiest)
 # and hold the parts:
 
 # %%
-lessons.source("h4_arrangement", "if constexpr (A::split_keys) {", "  }")
+lessons.source("h4", "if constexpr (A::split_keys) {", "  }")
 
 # %%
 # %exercise h4_sum
@@ -72,9 +70,9 @@ lessons.source("h4_arrangement", "if constexpr (A::split_keys) {", "  }")
 
 # %%
 few = HstuProblem(heads=1, head_dim=64, q_lens=(16,), kv_lens=(1024,), targets=(16,))
-table = ladder.compare(few, ["h2_masks", "h4_arrangement"], backend="emulator").set_index("stage")
+table = ladder.compare(few, ["h2", "h4"], backend="emulator").set_index("stage")
 shown = table[["mma_instructions", "ldmatrix_instructions", "global_sectors_ld"]].T
-busy_warps = pd.Series({"h2_masks": 1, "h4_arrangement": 4})
+busy_warps = pd.Series([1, 4], table.index)
 shown.loc["mma of the busiest warp"] = (shown.loc["mma_instructions"] / busy_warps).astype(int)
 shown
 
@@ -84,7 +82,7 @@ shown
 # on an H200:
 
 # %%
-lessons.measured_hstu(["h2_masks", "h4_arrangement"])
+lessons.measured_hstu(["h2", "h4"])
 
 # %% [markdown]
 # With few queries h4 is faster. For 8 sequences with 16 queries and 4,096 keys each, h2 takes 91 microseconds on an
@@ -114,7 +112,7 @@ pd.DataFrame(rows).T
 # page may be partly filled; then the tile has fewer rows, and the rest is loaded as zeros:
 
 # %%
-lessons.source("h5_paged", "/// Tile i: page i of the history or", "return {history + target, count,")
+lessons.source("h5", "/// Tile i: page i of the history or", "return {history + target, count,")
 
 # %%
 # %exercise h5_page
@@ -127,9 +125,11 @@ lessons.source("h5_paged", "/// Tile i: page i of the history or", "return {hist
 # %%
 contiguous = HstuProblem(heads=1, head_dim=64, q_lens=(40,), kv_lens=(360,), targets=(40,))
 paged = HstuProblem(heads=1, head_dim=64, q_lens=(40,), kv_lens=(360,), targets=(40,), page_size=32)
-for problem, rung in ((contiguous, "h2_masks"), (paged, "h5_paged")):
+for problem, rung in ((contiguous, "h2"), (paged, "h5")):
     counted = ladder.compare(problem, [rung], backend="emulator").iloc[0]
-    print(f"{rung:8}: {counted['mma_instructions']:6,} mma, {counted['global_sectors_ld']:6,} sectors read")
+    print(
+        f"{counted['stage']:8}: {counted['mma_instructions']:6,} mma, {counted['global_sectors_ld']:6,} sectors read"
+    )
 
 # %% [markdown]
 # K and V take equally many sectors. The other 196 are reads of the table: each warp looks up the page of each tile.

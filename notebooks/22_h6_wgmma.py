@@ -33,14 +33,14 @@ from ladder.operations import HstuProblem
 # (`Visit`) beside each tile:
 
 # %%
-lessons.source("h6_wgmma", "struct alignas(8) Visit {", "constexpr Visit kNoTile")
+lessons.source("h6", "struct alignas(8) Visit {", "constexpr Visit kNoTile")
 
 # %% [markdown]
 # Without intervals lane c checks the rows of consumer c. As in h2, the first and the last row suffice. Two ballots
 # collect one bit per consumer:
 
 # %%
-lessons.source("h6_wgmma", "const int row = first + 64 * lane_id();", "visit.cut = __ballot_sync")
+lessons.source("h6", "const int row = first + 64 * lane_id();", "visit.cut = __ballot_sync")
 
 # %%
 # %exercise h6_look
@@ -61,7 +61,7 @@ lessons.predict("consumers_that_multiply", consumers_that_multiply)
 # item has no tile. If no consumer sees a tile, it is not loaded at all:
 
 # %%
-lessons.source("h6_wgmma", "const Visit visit = look_at(mask, first, last, key);", "k_turn.advance();")
+lessons.source("h6", "const Visit visit = look_at(mask, first, last, key);", "k_turn.advance();")
 
 # %% [markdown]
 # Most tiles that are cut are cut by the diagonal: there only the end of each row matters, and one comparison per
@@ -107,7 +107,7 @@ for row in (0, 99, 100):
 
 # %%
 problem = HstuProblem(heads=2, head_dim=64, q_lens=(300, 100), targets=(50, 10))
-table = ladder.compare(problem, ["h2_masks", "h6_wgmma"], backend="emulator").set_index("stage")
+table = ladder.compare(problem, ["h2", "h6"], backend="emulator").set_index("stage")
 columns = ["mma_instructions", "wgmma_instructions", "ldmatrix_instructions", "tma_load_instructions"]
 table[[*columns, "global_sectors_ld"]].T
 
@@ -117,7 +117,7 @@ table[[*columns, "global_sectors_ld"]].T
 # These are TFLOP/s on an H200 in bf16. They count the pairs of a causal mask, whatever the mask:
 
 # %%
-lessons.measured_hstu(["h1_silu", "h2_masks", "h6_wgmma"])
+lessons.measured_hstu(["h1", "h2", "h6"])
 
 # %% [markdown]
 # h6 gains 18 to 39% over h2 at $d = 64$, 57 to 103% at $d = 128$, and 111% at $d = 256$. At $d = 64$ one special
@@ -137,7 +137,7 @@ lessons.measured_hstu(["h1_silu", "h2_masks", "h6_wgmma"])
 # producer's warpgroup that were idle:
 
 # %%
-lessons.source("h6b_store", "smem.o_full[turn.buffer][consumer].wait", "smem.q.release(turn);")
+lessons.source("h6b", "smem.o_full[turn.buffer][consumer].wait", "smem.q.release(turn);")
 
 # %% [markdown]
 # O is jagged like Q: the last tile of a sequence reaches into the next one. The tensor map of O has the token dimension
@@ -150,7 +150,7 @@ lessons.source("h6b_store", "smem.o_full[turn.buffer][consumer].wait", "smem.q.r
 # scheduler of v12, in three parts. First, as in v12b, a block takes its next item from a counter in global memory:
 
 # %%
-lessons.source("h7_tile_scheduler", "__device__ int next() const {", "return uniform(number);")
+lessons.source("h7", "__device__ int next() const {", "return uniform(number);")
 
 # %% [markdown]
 # The host does not know the lengths. It counts as many items for each sequence as the longest one has. So some items have
@@ -165,14 +165,14 @@ lessons.source("h7_tile_scheduler", "__device__ int next() const {", "return uni
 # sequence's last query instead. Then the ragged tile is the first one, and sees 64 keys:
 
 # %%
-lessons.source("h7_tile_scheduler", "__device__ static int first_row(int q_len) {", "A::block_rows;")
+lessons.source("h7", "__device__ static int first_row(int q_len) {", "A::block_rows;")
 
 # %% [markdown]
 # Its first row is negative. In a jagged tensor the rows before a sequence belong to the sequence before it. So nothing is
 # loaded or stored for a consumer without rows, and the mbarrier of Q expects fewer bytes:
 
 # %%
-lessons.source("h7_tile_scheduler", "full.arrive_and_expect(", "item.row + 64 * c, queries, full);")
+lessons.source("h7", "full.arrive_and_expect(", "item.row + 64 * c, queries, full);")
 
 # %% [markdown]
 # ### K and V stay in the L2 cache
@@ -196,9 +196,9 @@ lessons.source("h7_tile_scheduler", "full.arrive_and_expect(", "item.row + 64 * 
 # %%
 lessons.measured_hstu_peers(
     [
-        "h6_wgmma",
-        "h6b_store",
-        "h7_tile_scheduler",
+        "h6",
+        "h6b",
+        "h7",
         "generative-recommenders, TMA",
         "recsys-examples",
     ]
@@ -222,7 +222,7 @@ lessons.measured_hstu_peers(
 # too. In h7d TMA loads a tile of the bias per consumer, 64 rows and 64 keys, into a ring beside those of K and V:
 
 # %%
-lessons.source("h7d_bias", "smem.bias.wait_empty(bias_turn);", "bias_turn.advance();")
+lessons.source("h7d", "smem.bias.wait_empty(bias_turn);", "bias_turn.advance();")
 
 # %% [markdown]
 # `first` is the position of the item's first query, and `key` the tile's first key. The bias is not jagged: it is a

@@ -47,7 +47,7 @@ print((y * (1 + t) - torch.nn.functional.silu(x)).abs().max().item() < 1e-12)
 print((1 + t + y * (1 - t * t) - 2 * slope).abs().max().item() < 1e-12)
 
 # %%
-lessons.source("h8_wgmma_gradients", "const auto both = [](float y) {", "};")
+lessons.source("h8", "const auto both = [](float y) {", "};")
 
 # %%
 # %exercise h8_slope
@@ -58,7 +58,7 @@ lessons.source("h8_wgmma_gradients", "const auto both = [](float y) {", "};")
 # to dQ and dK at the end:
 
 # %%
-lessons.source("h8_wgmma_gradients", "__device__ void compute_ds() {", "copy(ds_16, s);")
+lessons.source("h8", "__device__ void compute_ds() {", "copy(ds_16, s);")
 
 # %% [markdown]
 # Twice the slope is rounded to fp16 even if Q, K and V are bf16. It lies between -0.2 and 2.2, where fp16 is more
@@ -91,7 +91,7 @@ lessons.predict("tiles_with_targets", tiles_with_targets)
 # The producer looks for the next tile while the consumers multiply the current one:
 
 # %%
-lessons.source("h8_wgmma_gradients", "__device__ Visit seen_up_to(int tile) const {", "return {-1, 0, 0};")
+lessons.source("h8", "__device__ Visit seen_up_to(int tile) const {", "return {-1, 0, 0};")
 
 # %%
 # %exercise h8_next_tile
@@ -122,7 +122,7 @@ sum(bool(tile.any()) for rows in mask.split(128, 0) for tile in rows.split(128, 
 # does not know.
 
 # %%
-lessons.source("h8_wgmma_gradients", "__device__ uint32_t compute_first_p() {", "& nothing;")
+lessons.source("h8", "__device__ uint32_t compute_first_p() {", "& nothing;")
 
 # %% [markdown]
 # ## Counted
@@ -131,7 +131,7 @@ lessons.source("h8_wgmma_gradients", "__device__ uint32_t compute_first_p() {", 
 
 # %%
 problem = HstuBackwardProblem(2, 64, (300, 100), targets=(50, 10))
-table = ladder.compare(problem, ["h3e_pairs", "h8_wgmma_gradients"], backend="emulator", arch="sm_90a")
+table = ladder.compare(problem, ["h3e", "h8"], backend="emulator", arch="sm_90a")
 columns = [
     "mma_instructions",
     "wgmma_instructions",
@@ -149,9 +149,7 @@ table.set_index("stage")[columns].T
 # recsys-examples. The former do not compute groups of targets, and access memory illegally with contexts at $d = 128$.
 
 # %%
-lessons.measured_hstu_peers(
-    ["h3e_pairs", "h8_wgmma_gradients", "generative-recommenders", "recsys-examples"], "backward"
-)
+lessons.measured_hstu_peers(["h3e", "h8", "generative-recommenders", "recsys-examples"], "backward")
 
 # %% [markdown]
 # h8 has 1.40 to 1.59 times h3e's speed at $d = 64$, and 1.96 to 2.22 times at $d = 128$. Beside recsys-examples it has 1.12

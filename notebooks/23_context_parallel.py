@@ -34,7 +34,7 @@ from ladder.show.plots import BLUE, ORANGE, new_figure
 RANKS, ROWS = 4, 64
 torch.manual_seed(0)
 q, k, v, d_o = (torch.randn(1, 2, ROWS, 32).half() for _ in range(4))
-attend = partial(ladder.attention, stage="v3_swizzle")
+attend = partial(ladder.attention, stage="v3")
 
 # %% [markdown]
 # ## 1. Two halves of the keys

@@ -82,7 +82,7 @@ lessons.predict("keys_of_64_rows", keys_of_64_rows)
 LONG = (1, 1, 1024, 1024, 64)
 windows = [(1023, 0), (511, 0), (255, 0), (127, 0), (0, 0)]
 rows = [
-    counted("x2_window", ladder.Problem(*LONG, window=window), "wgmma_instructions", "tma_load_instructions")
+    counted("x2", ladder.Problem(*LONG, window=window), "wgmma_instructions", "tma_load_instructions")
     for window in windows
 ]
 pd.DataFrame(
@@ -95,10 +95,10 @@ pd.DataFrame(
 # tiles before its own first one, as it already skipped those after its last one:
 
 # %%
-lessons.source("x2_window", "/// The first key that a row sees", "min(p.kv_len, row + p.end)")
+lessons.source("x2", "/// The first key that a row sees", "min(p.kv_len, row + p.end)")
 
 # %%
-lessons.source("x2_window", "key = first_key(p, max(row, 0));", "end = end_key(p, row + A::block_rows - 1);")
+lessons.source("x2", "key = first_key(p, max(row, 0));", "end = end_key(p, row + A::block_rows - 1);")
 
 # %%
 # %exercise x2_tiles
@@ -132,7 +132,7 @@ lessons.predict("percent_of_each_key", percent_of_each_key)
 # the sink, and l at 1. That is nearly all that changes in the kernel:
 
 # %%
-lessons.diff("x2_window", "x3_sink")
+lessons.diff("x2", "x3")
 
 # %%
 # %exercise x3_start
@@ -192,7 +192,7 @@ lessons.after("special_function_cycles", lambda: 4 * 64 * 80 * 128 / 4096)
 # are compared with its causal speed:
 
 # %%
-lessons.measured_options(["x2_window", "x3_sink", "x4_softcap", "x1_varlen"])
+lessons.measured_options(["x2", "x3", "x4", "x1"])
 
 # %% [markdown]
 # Two more rungs reduce this cost in bf16. The cap bounds the logits, so *x4c* needs no running maximum: it subtracts
@@ -237,7 +237,7 @@ lessons.predict("items_of_sequences", items_of_sequences)
 # result beside Q. Only items that exist have numbers, so short sequences cost nothing:
 
 # %%
-lessons.source("x1_varlen", "const WorkItem item(problem, A::block_rows, number);", "q_turn.advance();")
+lessons.source("x1", "const WorkItem item(problem, A::block_rows, number);", "q_turn.advance();")
 
 # %%
 q_lens, kv_lens = (200, 0, 65), (150, 7, 90)
@@ -246,8 +246,8 @@ batch = ladder.Problem(3, 2, 200, 150, 64, window=(-1, 0))
 columns = ("wgmma_instructions", "tma_load_instructions", "tma_store_instructions")
 pd.DataFrame(
     {
-        "x1, packed": counted("x1_varlen", packed, *columns),
-        "x2, padded": counted("x2_window", batch, *columns),
+        "x1, packed": counted("x1", packed, *columns),
+        "x2, padded": counted("x2", batch, *columns),
     },
     index=["wgmma", "TMA loads", "TMA stores"],
 )

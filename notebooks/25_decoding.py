@@ -64,7 +64,7 @@ lessons.predict("blocks_that_read", blocks_that_read)
 # $$ o = \sum_s e^{\mathrm{lse}_s - \mathrm{lse}} \, o_s, \qquad \mathrm{lse} = \log \sum_s e^{\mathrm{lse}_s} $$
 
 # %%
-lessons.source("d1_split_kv", "/// Merges a row of the parts", "__device__ void merge_row")
+lessons.source("d1", "/// Merges a row of the parts", "__device__ void merge_row")
 
 # %%
 # %exercise d1_merge
@@ -98,7 +98,7 @@ figure
 # %%
 chosen = {}
 for heads, keys in ((1, 4096), (8, 4096), (64, 4096), (320, 1024)):
-    blocks = counted("d1_split_kv", DecodingProblem(1, heads, 1, keys, 64))["blocks"]
+    blocks = counted("d1", DecodingProblem(1, heads, 1, keys, 64))["blocks"]
     chosen[f"{heads} heads, {keys:,} keys"] = {"splits": blocks // heads, "blocks": blocks}
 pd.DataFrame(chosen).T
 
@@ -152,7 +152,7 @@ lessons.after("times_as_many_sectors", packing)
 paged = DecodingProblem(2, 8, 1, 1200, 64, kv_heads=2, lengths=(1200, 333), num_splits=1)
 pages = {}
 for page_size in (0, 16, 64, 256):
-    row = counted("d3_paged", replace(paged, page_size=page_size))
+    row = counted("d3", replace(paged, page_size=page_size))
     pages[f"pages of {page_size}" if page_size else "no pages"] = {
         "mma": row["mma_instructions"],
         "sectors read": row["global_sectors_ld"],
@@ -209,7 +209,7 @@ pd.DataFrame({stage: counted(stage, skewed) for stage in ("d3_paged", "d4_one_la
 cached = DecodingProblem(1, 8, 1, 5000, 64, kv_heads=2, is_causal=True)
 windows = {}
 for window in (None, 2000, 500, 0):
-    row = counted("d5_variants", replace(cached, window=window))
+    row = counted("d5", replace(cached, window=window))
     windows["no window" if window is None else f"window of {window:,}"] = {
         "keys seen": 5000 if window is None else window + 1,
         "mma": row["mma_instructions"],

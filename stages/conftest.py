@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from ladder.operations import AnyProblem
 from ladder.run.backends import get_backend
 from ladder.run.evaluation import Evaluation, evaluate, run_comparison
 from ladder.show.render import comparison_tables
-from ladder.stages import Stage, discover, root
+from ladder.stages import Ladder, Stage, discover, root
 
 BACKENDS = ["emulator", "cuda"] if torch.cuda.is_available() else ["emulator"]
 
@@ -30,7 +30,7 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what is left to the nightly run. Tests that compile whole rungs come first."""
     items.sort(key=lambda item: item.path.name != "test_shared_claims.py")
-    ladder = {stage.name: stage for stage in discover()}
+    ladder = discover()
     for item in items:
         if item.path.is_relative_to(root()):
             rung = _rung_of(item, ladder)
@@ -38,11 +38,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker("nightly")
 
 
-def _rung_of(item: pytest.Item, ladder: Mapping[str, Stage]) -> Stage | None:
+def _rung_of(item: pytest.Item, ladder: Ladder) -> Stage | None:
     """The rung that a test is about: its parameter, or the folder that it is in."""
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     stage = parameters.get("stage", parameters.get("name", item.path.parent.name))
-    return stage if isinstance(stage, Stage) else ladder.get(str(stage))
+    if isinstance(stage, Stage):
+        return stage
+    name = ladder.today(str(stage))
+    return next((one for one in ladder if one.name == name), None)
 
 
 def pytest_report_header() -> str:

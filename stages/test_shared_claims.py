@@ -21,12 +21,12 @@ LADDER = discover()
 WGMMA = [stage.name for stage in LADDER if stage.only_arch and stage.is_own]
 #: Of the others, those whose kernels for sm_80 and sm_90 fit the registers.
 BEFORE_WGMMA = [
-    "b1_two_kernels",
-    "b2_one_pass",
-    "b2b_pairs",
-    "b3_same_bits",
-    "v4_tk_tiles",
-    "v5_async",
+    "b1",
+    "b2",
+    "b2b",
+    "b3",
+    "v4",
+    "v5",
 ]
 #: Those of them that take attention without variants, and its gradients.
 DENSE = [

@@ -11,13 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from ladder.stages import discover
+
 #: Where a change leaves its main branch; of those that exist, the nearest common ancestor counts.
 MAIN_BRANCHES = ("main", "origin/main", "upstream/main")
 STEPS, MATRIX = "tests/stages/test_steps.py", "stages/test_matrix.py"
 PAGES = ("tests/docs/test_translations.py", "tests/tools/measure/test_tables.py")
 EXERCISES, LESSONS = "tests/course/exercises/test_exercises.py", "tests/course/lessons/test_notebooks.py"
 #: A rung that runs most of the emulator in seconds.
-SMOKE = f"{MATRIX}::test_one_kernel+v3_swizzle"
+SMOKE = f"{MATRIX}::test_one_kernel+{discover().today('v3')}"
 _KEY = r'^{} = "(\w+)"'
 _INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 

@@ -178,7 +178,7 @@ def _loaded(problem: AnyProblem, device: torch.device, choice: Choice) -> tuple[
             backend = get_backend("emulator" if device.type == "cpu" else "cuda")
             target_of = partial(backend.target, arch=choice.arch or None)
             stage = _chosen(problem, target_of, choice)
-            if by_waves is not None and stage.name == waves.LAST:
+            if by_waves is not None and stage == discover()[waves.LAST]:
                 stage = discover()[by_waves]
             target = target_of(stage)
             extension = build(stage, target, stage.chosen_options(dict(choice.options)), only=problem)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from ladder.operations import AnyProblem, Problem
 
 #: The rung that :data:`COSTS` are compared with, which is the fastest for many work items.
-LAST = "v12c_end_aligned"
+LAST = "v12c"
 #: Of work items per multiprocessor; with more, :data:`LAST` is the fastest.
 _MOST_WAVES = 16
 #: Rows of a work item, and keys of a tile, by head dim. All rungs here have the same.
@@ -37,14 +37,14 @@ class Cost(NamedTuple):
     row: float
 
 
-#: By rung and head dim.
+#: By the rung's number and head dim.
 COSTS: dict[str, dict[int, Cost]] = {
-    "v9_roles": {
+    "v9": {
         64: Cost(1.134, 1.715, 1.538, 1.467),
         128: Cost(0.869, 2.08, 1.301, 3.836),
         256: Cost(0.938, 2.396, 1.509, 4.419),
     },
-    "v11b_store": {
+    "v11b": {
         64: Cost(3.181, 1.419, 1.278, 0.0),
         128: Cost(2.598, 1.523, 1.177, 0.409),
         256: Cost(1.349, 3.179, 1.27, 0.71),
@@ -58,7 +58,7 @@ COSTS: dict[str, dict[int, Cost]] = {
 
 
 def fastest(problem: AnyProblem, multiprocessors: int) -> str | None:
-    """The rung that the model says is fastest; None for problems that are not the model's."""
+    """The number of the rung that the model says is fastest; None for problems that are not the model's."""
     if not isinstance(problem, Problem) or problem.features - {"strides"} or problem.dtype == "f32":
         return None
     d = problem.head_dim
@@ -76,7 +76,7 @@ def load(problem: Problem, multiprocessors: int, rung: str) -> tuple[float, floa
     multiprocessor.
     """
     lengths = _lengths(problem, rung)
-    if rung == "v11b_store":  # each block takes every so many-th item
+    if rung == "v11b":  # each block takes every so many-th item
         shares = [[*islice(lengths, first, None, multiprocessors)] for first in range(multiprocessors)]
     else:  # a block that is done takes the next item
         shares = _dealt(lengths, multiprocessors)

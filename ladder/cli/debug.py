@@ -56,7 +56,7 @@ def _run(options: argparse.Namespace) -> int:
         Adapter(sys.stdin.buffer, sys.stdout.buffer, partial(_launched, options)).serve()
         return 0
     if not options.target:
-        raise LadderError("debug takes a rung or a program", "For example ladder debug v1_minimal")
+        raise LadderError("debug takes a rung or a program", "For example ladder debug v1")
     lines = None if options.script is None else _script_lines(options.script)
     with _session(options) as session:
         prompt = Prompt(session, console)
@@ -101,7 +101,7 @@ def _launched(options: argparse.Namespace, request: Mapping[str, Any], output: I
     """The session of an editor's launch configuration: target, problem, check, linesOnly, arch, args."""
     target = str(request.get("target") or options.target or "")
     if not target:
-        raise LadderError("the launch configuration has no target", 'For example "target": "v1_minimal"')
+        raise LadderError("the launch configuration has no target", 'For example "target": "v1"')
     stage = target if Path(target).suffix in _PROGRAM_SUFFIXES else _stage_of(target)
     wanted = {"problem": "problem", "check": "check", "linesOnly": "lines_only", "arch": "arch"}
     given = {name: request[key] for key, name in wanted.items() if request.get(key)}

@@ -89,7 +89,7 @@ _bar: Progress | None = None
 
 @contextmanager
 def steps(title: str, total: int, *, elsewhere: bool = True) -> Iterator[Steps]:
-    """Shows progress, as in ``with steps("Building", 3) as progress: with progress.step("v1_minimal"): ...``.
+    """Shows progress, as in ``with steps("Building", 3) as progress: with progress.step("v1"): ...``.
     Leaves no trace on a terminal.
 
     With ``elsewhere`` false, shows nothing without a terminal or inside other steps.

@@ -55,8 +55,8 @@ class Ladder:
         )
 
     def today(self, name: str) -> str:
-        """The name of the rung that ``name`` names: in full, by its number (``v1`` is ``v1_minimal``, unless
-        a rung is called v1), or by an earlier name, with a warning; else ``name`` itself.
+        """The name of the rung that ``name`` names: in full, by its number (``v1``, unless a rung is
+        called that), or by an earlier name, with a warning; else ``name`` itself.
         """
         names = self.names
         by_number = [] if name in names else [one.name for one in self.stages if _has_number(one, name)]
@@ -87,7 +87,7 @@ class Ladder:
 
 def _has_number(stage: Stage, number: str) -> bool:
     """Whether it is the project's rung of this number: no two have the same one."""
-    return stage.is_own and stage.name.partition("_")[0] == number
+    return stage.path.is_relative_to(root()) and stage.number == number
 
 
 def stage_and_options(spec: str) -> tuple[Stage, dict[str, OptionValue]]:
@@ -104,8 +104,8 @@ def discover() -> Ladder:
     """Reads all stage folders: the project's own, its examples, those of LADDER_STAGES (separated like PATH)
     and those in my_rungs/. The exercises in my_exercises/ go to ``aside``.
 
-    >>> ladder.discover()["v3_swizzle"].before
-    'v2_warp_mma'
+    >>> ladder.discover()["v3"].before == ladder.discover()["v2"].name
+    True
     """
     stages: dict[str, Stage] = {}
     broken: dict[str, StageError] = {}

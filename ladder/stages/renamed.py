@@ -47,6 +47,9 @@ GONE: frozenset[str] = frozenset(
     }
 )
 
+#: Rungs that only have another name today, which `python -m tools.rename_rung` adds, and which name.
+OTHER_NAMES: dict[str, str] = {}
+
 #: Rows of earlier days bear the names that the rungs had then.
 SPLIT = "2026-11-23"
 #: The rungs that had the code, and the tile sizes, of what was measured under another name.
@@ -84,13 +87,14 @@ def _renamed(
 
 
 def name_today(name: str, known: Container[str]) -> str:
-    """The name of the rung that ``name`` is part of today, with one warning per process; ``name`` itself if
-    it is in ``known`` or was never folded.
+    """The name of the rung that ``name`` is part of today, or that it names, with one warning per process;
+    ``name`` itself if it is in ``known`` or was never another one.
     """
-    if name in known or name not in FOLDED:
+    today = {**FOLDED, **OTHER_NAMES}.get(name, name)
+    if name in known or today == name:
         return name
-    _warn(name, FOLDED[name])
-    return FOLDED[name]
+    _warn(name, today)
+    return today
 
 
 @cache

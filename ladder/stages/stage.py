@@ -66,6 +66,11 @@ class Stage:
         return bool(self.needs) or not {*self.head_dims} <= {*USUAL_HEAD_DIMS}
 
     @property
+    def number(self) -> str:
+        """The first part of a rung's name, which names it, too: ``v3`` of ``v3_mine``."""
+        return self.name.partition("_")[0]
+
+    @property
     def is_own(self) -> bool:
         """Whether it is a rung of the project: of the main ladder, or of one in a folder of its own. Rungs by
         the manual alone do not count: they have no lessons, speeds or profiles.

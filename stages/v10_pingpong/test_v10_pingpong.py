@@ -19,7 +19,7 @@ HEAD_DIMS = (32, 64, 128, 256)
 @pytest.mark.parametrize("d", HEAD_DIMS)
 def test_the_work_is_that_of_v9(run_stage: RunStage, d: int, is_causal: bool) -> None:
     problem = Problem(1, 3, 333, 400, d, is_causal=is_causal)
-    before, after = (run_stage(name, problem).row for name in ("v9_roles", NAME))
+    before, after = (run_stage(name, problem).row for name in ("v9", NAME))
     for column in ("wgmma_instructions", "wavefronts_gmma", "tma_load_instructions", "global_sectors_st"):
         assert after[column] == before[column] > 0
 

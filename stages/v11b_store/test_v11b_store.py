@@ -20,7 +20,7 @@ CONSUMERS = {32: 3, 64: 3, 128: 3, 256: 2}
 @pytest.mark.parametrize("d", HEAD_DIMS)
 def test_o_is_stored_by_tma(run_stage: RunStage, d: int, is_causal: bool) -> None:
     problem = Problem(1, 3, 333, 400, d, is_causal=is_causal)
-    before, after = (run_stage(name, problem).row for name in ("v11_persistent", NAME))
+    before, after = (run_stage(name, problem).row for name in ("v11", NAME))
     for column in ("wgmma_instructions", "wavefronts_gmma", "tma_load_instructions"):
         assert after[column] == before[column] > 0
     items = 3 * -(-333 // (64 * CONSUMERS[d]))

@@ -18,7 +18,7 @@ NAME = "v12_order"
 def test_the_work_is_that_of_v11b(run_stage: RunStage, is_causal: bool) -> None:
     """More items than blocks; under a causal mask the second group of heads is smaller than the first."""
     problem = Problem(2, 50, 200, 70, 32, kv_heads=25, dtype="bf16", is_causal=is_causal)
-    before, after = (run_stage(name, problem).row for name in ("v11b_store", NAME))
+    before, after = (run_stage(name, problem).row for name in ("v11b", NAME))
     for column in (
         "wgmma_instructions",
         "wavefronts_gmma",

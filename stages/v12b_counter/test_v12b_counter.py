@@ -25,7 +25,7 @@ MANY = [
 
 @pytest.mark.parametrize("problem", MANY, ids=str)
 def test_the_work_is_that_of_v12(run_stage: RunStage, problem: Problem) -> None:
-    before, after = (run_stage(name, problem).row for name in ("v12_order", NAME))
+    before, after = (run_stage(name, problem).row for name in ("v12", NAME))
     for column in (
         "wgmma_instructions",
         "wavefronts_gmma",

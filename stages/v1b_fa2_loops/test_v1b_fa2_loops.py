@@ -26,7 +26,7 @@ def test_the_grid_grows_with_n(run_stage: RunStage, n: int, d: int) -> None:
 def test_o_is_written_once_and_nothing_of_it_is_read(run_stage: RunStage) -> None:
     """A lane writes a row of its own: each store of 4 bytes touches a sector. v1 does it for every tile."""
     n, m, d = 128, 256, 64
-    v1, v1b = (run_stage(name, Problem(1, 1, n, m, d)).row for name in ("v1_minimal", NAME))
+    v1, v1b = (run_stage(name, Problem(1, 1, n, m, d)).row for name in ("v1", NAME))
     lse = n * 4 // 32
     assert v1b["global_sectors_st"] == n * d + lse
     assert v1["global_sectors_st"] > (m // 32) * n * d

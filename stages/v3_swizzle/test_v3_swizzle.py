@@ -37,7 +37,7 @@ def test_no_conflicts_on_sm_75(run_stage: RunStage, d: int) -> None:
 @pytest.mark.parametrize("d", [32, 64, 128])
 def test_saves_the_conflicts_of_v2_and_nothing_else(run_stage: RunStage, d: int) -> None:
     problem = Problem(1, 2, 100, 150, d, is_causal=True)
-    v2, v3 = (run_stage(stage, problem).row for stage in ("v2_warp_mma", "v3_swizzle"))
+    v2, v3 = (run_stage(stage, problem).row for stage in ("v2", "v3_swizzle"))
     assert v2["conflicts"] > 0
     for kind in ("ld", "st"):
         assert v3[f"wavefronts_{kind}"] == v2[f"wavefronts_{kind}"] - v2[f"conflicts_{kind}"]
@@ -49,7 +49,7 @@ def test_saves_the_conflicts_of_v2_and_nothing_else(run_stage: RunStage, d: int)
 
 def test_differs_from_v2_by_the_swizzle_alone() -> None:
     stages = discover()
-    v2, v3 = (stages[name].kernel.read_text().splitlines() for name in ("v2_warp_mma", "v3_swizzle"))
+    v2, v3 = (stages[name].kernel.read_text().splitlines() for name in ("v2", "v3_swizzle"))
     changed = [line for line in difflib.unified_diff(v2, v3, n=0) if line[0] in "+-"][2:]
     assert len(changed) < 60
 

@@ -53,7 +53,7 @@ def test_sixteen_workers(run_stage: RunStage, d: int) -> None:
 def test_k_and_v_are_read_once_for_256_queries(run_stage: RunStage) -> None:
     """v3 reads them for each 64. In both, Q goes straight to fragments, half a sector at a time."""
     problem = Problem(1, 1, 256, 480, 64)
-    v3, v4 = (run_stage(name, problem).row["global_sectors_ld"] for name in ("v3_swizzle", NAME))
+    v3, v4 = (run_stage(name, problem).row["global_sectors_ld"] for name in ("v3", NAME))
     q, kv = 256 * 64 * 2 // 32, 2 * 480 * 64 * 2 // 32
     assert (v3, v4) == (2 * q + 4 * kv, 2 * q + kv)
 

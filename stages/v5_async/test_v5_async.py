@@ -19,7 +19,7 @@ NAME = "v5_async"
 def test_the_work_is_that_of_v4(run_stage: RunStage, d: int, is_causal: bool) -> None:
     """But for the stores: what cp.async writes into shared memory no warp stores."""
     problem = Problem(1, 2, 300, 333, d, kv_heads=1, is_causal=is_causal)
-    v4, v5 = (run_stage(name, problem).row for name in ("v4_tk_tiles", NAME))
+    v4, v5 = (run_stage(name, problem).row for name in ("v4", NAME))
     for column in ("ldmatrix_instructions", "mma_instructions", "global_sectors_ld", "global_sectors_st"):
         assert v5[column] == v4[column], column
     q_stores = 2 * 2 * 256 * d * 2 // 512 if d == 128 else 0

@@ -31,7 +31,7 @@ def test_the_products_are_those_of_v7(run_stage: RunStage, d: int) -> None:
     """Of each warpgroup with rows, those of the tiles that one of its rows sees."""
     heads, n, m, keys = 2, 200, 300, KEYS[d]
     problem = Problem(1, heads, n, m, d, is_causal=True)
-    before, after = (run_stage(name, problem).row for name in ("v7_wgmma", NAME))
+    before, after = (run_stage(name, problem).row for name in ("v7", NAME))
     tiles = heads * sum(-(-min(m, first + 64) // keys) for first in range(0, n, 64))
     instructions = tiles * 4 * (d // 16 + keys // 16)
     wavefronts = tiles * (d // 16 * (16 + keys // 4) + keys // 16 * (d // 4))

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.autograd.forward_ad as forward_ad
 import torch.nn.functional as F
+from rungs import named
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -45,33 +46,33 @@ class Counted:
 def test_a_second_call_reads_no_stage_and_builds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     builds, reads = (Counted(monkeypatch, runs, name) for name in ("build", "discover"))
     checks = Counted(monkeypatch, forward, "problem_of_tensors")
-    first = ladder.attention(*tensors(), stage="v3_swizzle")
+    first = ladder.attention(*tensors(), stage="v3")
     before = (builds.calls, reads.calls, checks.calls)
     assert before == (1, 1, 1)
-    again = ladder.attention(*tensors(), stage="v3_swizzle")
+    again = ladder.attention(*tensors(), stage="v3")
     assert (builds.calls, reads.calls, checks.calls) == before
     assert all(map(torch.equal, first, again))
-    ladder.attention(*tensors(n=17), stage="v3_swizzle")
+    ladder.attention(*tensors(n=17), stage="v3")
     assert (builds.calls, reads.calls, checks.calls) == (1, 1, 2)  # another size, the same build
-    ladder.attention(*tensors(torch.bfloat16), stage="v3_swizzle")
+    ladder.attention(*tensors(torch.bfloat16), stage="v3")
     assert builds.calls == 2
 
 
 def test_what_a_call_depends_on_is_told_apart() -> None:
     q, k, v = tensors()
-    plain, _ = ladder.attention(q, k, v, stage="v3_swizzle")
-    causal, _ = ladder.attention(q, k, v, is_causal=True, stage="v3_swizzle")
-    scaled, _ = ladder.attention(q, k, v, scale=1.0, stage="v3_swizzle")
+    plain, _ = ladder.attention(q, k, v, stage="v3")
+    causal, _ = ladder.attention(q, k, v, is_causal=True, stage="v3")
+    scaled, _ = ladder.attention(q, k, v, scale=1.0, stage="v3")
     for found, choices in ((plain, {}), (causal, {"is_causal": True}), (scaled, {"scale": 1.0})):
         expected = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), **choices)
         assert (found - expected).abs().max() < 4e-3
 
 
 def test_other_stages_in_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    ladder.attention(*tensors(), stage="v3_swizzle")
+    ladder.attention(*tensors(), stage="v3")
     monkeypatch.setenv("LADDER_STAGES", str(tmp_path / "missing"))
     with pytest.raises(StageError, match="which is no directory"):
-        ladder.attention(*tensors(), stage="v3_swizzle")
+        ladder.attention(*tensors(), stage="v3")
 
 
 def test_int32_tensors_are_read_once_until_they_change(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +81,7 @@ def test_int32_tensors_are_read_once_until_they_change(monkeypatch: pytest.Monke
     offsets = torch.tensor([0, 5, 20], dtype=torch.int32)
 
     def call(offsets: Tensor) -> Tensor:
-        return ladder.hstu_attention(q, k, v, offsets, scaling_seqlen=20, stage="h1_silu")
+        return ladder.hstu_attention(q, k, v, offsets, scaling_seqlen=20, stage="h1")
 
     before = call(offsets)
     assert torch.equal(call(offsets), before) and read.calls == 1
@@ -110,7 +111,7 @@ def test_another_cache_with_the_same_pages() -> None:
 
 def test_the_arguments_of_torchs_attention() -> None:
     q, k, v = tensors()
-    ours, _ = ladder.attention(q, k, v, None, 0.0, True, 0.25, False, stage="v3_swizzle")
+    ours, _ = ladder.attention(q, k, v, None, 0.0, True, 0.25, False, stage="v3")
     theirs = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), None, 0.0, True, scale=0.25)
     assert (ours - theirs).abs().max() < 4e-3
     with pytest.raises(UnsupportedProblem, match="no rung computes an attn_mask"):
@@ -187,7 +188,7 @@ def test_derivatives_that_there_are_none_of() -> None:
     q, k, v = tensors(torch.float32)
 
     def o(query: Tensor) -> Tensor:
-        return ladder.attention(query, k, v, stage="v1_minimal")[0]
+        return ladder.attention(query, k, v, stage="v1")[0]
 
     with pytest.raises(UnsupportedProblem, match="no forward-mode derivatives"):
         torch.func.jvp(o, (q,), (q,))
@@ -203,9 +204,9 @@ def test_derivatives_that_there_are_none_of() -> None:
 def test_autocast_converts_as_for_torchs_attention() -> None:
     q, k, v = tensors(torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
-        o, _ = ladder.attention(q, k, v, stage="v3_swizzle")
+        o, _ = ladder.attention(q, k, v, stage="v3")
     assert o.dtype == torch.bfloat16
-    expected, _ = ladder.attention(q.bfloat16(), k.bfloat16(), v.bfloat16(), stage="v3_swizzle")
+    expected, _ = ladder.attention(q.bfloat16(), k.bfloat16(), v.bfloat16(), stage="v3")
     assert torch.equal(o, expected)
 
 
@@ -214,7 +215,7 @@ def test_checkpointed_activations_have_the_same_gradients() -> None:
     q, k, v = tensors()
 
     def o(query: Tensor) -> Tensor:
-        return ladder.attention(query, k, v, stage="v3_swizzle")[0]
+        return ladder.attention(query, k, v, stage="v3")[0]
 
     kept, recomputed = (q.clone().requires_grad_() for _ in range(2))
     o(kept).sum().backward()
@@ -226,7 +227,7 @@ def test_checkpointed_activations_have_the_same_gradients() -> None:
 def test_an_exported_program() -> None:
     class Model(torch.nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return ladder.attention(x, x, x, stage="v3_swizzle")[0]
+            return ladder.attention(x, x, x, stage="v3")[0]
 
     x = tensors()[0]
     program = torch.export.export(Model(), (x,))
@@ -236,28 +237,28 @@ def test_an_exported_program() -> None:
 @pytest.mark.usefixtures("both_functions")
 def test_a_deterministic_gradient() -> None:
     q, k, v = (x.requires_grad_() for x in tensors())
-    o, _ = ladder.attention(q, k, v, stage="v3_swizzle", arch="sm_80", deterministic=True)
+    o, _ = ladder.attention(q, k, v, stage="v3", arch="sm_80", deterministic=True)
     found = torch.autograd.grad(o.sum(), (q, k, v))
-    o, _ = ladder.attention(q, k, v, stage="v3_swizzle", arch="sm_80", backward="b3_same_bits")
+    o, _ = ladder.attention(q, k, v, stage="v3", arch="sm_80", backward="b3")
     assert all(map(torch.equal, found, torch.autograd.grad(o.sum(), (q, k, v))))
-    with pytest.raises(UnsupportedProblem, match="b2_one_pass is not deterministic"):
-        ladder.attention(q, k, v, stage="v3_swizzle", backward="b2_one_pass", deterministic=True)
+    with pytest.raises(UnsupportedProblem, match=f"{named('b2')} is not deterministic"):
+        ladder.attention(q, k, v, stage="v3", backward="b2", deterministic=True)
 
 
 @pytest.mark.parametrize(
     ("backward", "message"),
     [
-        ("b3_same_bit", "there is no stage 'b3_same_bit'; did you mean b3_same_bits"),
-        ("v3_swizzle", "v3_swizzle computes attention, not attention_backward"),
-        ("x4b_softcap_gradients", "x4b_softcap_gradients takes d = "),
+        ("b3_same_bit", f"there is no stage 'b3_same_bit'; did you mean {named('b3')}"),
+        (named("v3"), f"{named('v3')} computes attention, not attention_backward"),
+        (named("x4b"), f"{named('x4b')} takes d = "),
         (None, "backward is None; it must be a name"),
     ],
 )
 def test_the_call_refuses_a_rung_that_cannot_compute_its_gradients(backward: Any, message: str) -> None:
     q, k, v = tensors()
-    ladder.attention(q, k, v, stage="v3_swizzle", backward=backward)  # has no gradients
+    ladder.attention(q, k, v, stage="v3", backward=backward)  # has no gradients
     with pytest.raises(LadderError, match=message):
-        ladder.attention(q.requires_grad_(), k, v, stage="v3_swizzle", backward=backward)
+        ladder.attention(q.requires_grad_(), k, v, stage="v3", backward=backward)
 
 
 def frames_of(call: Any) -> int:

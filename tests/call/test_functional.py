@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from rungs import named
 
 import ladder
 from ladder.errors import InvalidProblem, StageError, UnsupportedProblem
@@ -70,7 +71,7 @@ def test_scale_that_fp32_does_not_hold(scale):
 
 def test_a_batch_too_large_for_a_grid():
     with pytest.raises(UnsupportedProblem, match="too large for a grid"):
-        ladder.attention(*tensors((65536, 1, 1, 32)), stage="v3_swizzle")
+        ladder.attention(*tensors((65536, 1, 1, 32)), stage="v3")
 
 
 def test_what_is_no_tensor():
@@ -92,10 +93,10 @@ def test_auto_is_the_highest_stage_that_runs_there() -> None:
     generator = torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(1, 1, 16, 32, generator=generator).half() for _ in range(3))
     ours = ladder.attention(q, k, v, stage="auto", arch="sm_80")
-    v6e = ladder.attention(q, k, v, stage="v6e_parts", arch="sm_80")
+    v6e = ladder.attention(q, k, v, stage="v6e", arch="sm_80")
     assert all(map(torch.equal, ours, v6e))
-    default, last = ladder.attention(q, k, v), ladder.attention(q, k, v, stage="v12c_end_aligned")
+    default, last = ladder.attention(q, k, v), ladder.attention(q, k, v, stage="v12c")
     assert all(map(torch.equal, default, last))
     wide = torch.zeros(1, 1, 16, 256).half()
-    with pytest.raises(UnsupportedProblem, match="v12c_end_aligned runs on sm_90a alone, not on sm_80"):
+    with pytest.raises(UnsupportedProblem, match=f"{named('v12c')} runs on sm_90a alone, not on sm_80"):
         ladder.attention(wide, wide, wide, arch="sm_80")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from rungs import named
 from torch import Tensor
 
 import ladder
@@ -24,10 +25,10 @@ def leaves(device: str = "cpu", dtype: torch.dtype = torch.float16, n: int = 20,
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("backward", ["b1_two_kernels", "b2_one_pass", "b2b_pairs", "b3_same_bits", "auto"])
+@pytest.mark.parametrize("backward", [named("b1"), named("b2"), named("b2b"), named("b3"), "auto"])
 def test_as_torch(device: str, backward: str) -> None:
     ours, theirs = leaves(device), leaves(device)
-    o, _ = ladder.attention(*ours, is_causal=True, enable_gqa=True, stage="v3_swizzle", backward=backward)
+    o, _ = ladder.attention(*ours, is_causal=True, enable_gqa=True, stage="v3", backward=backward)
     F.scaled_dot_product_attention(*theirs, is_causal=True, enable_gqa=True).sum().backward()
     o.sum().backward()  # its gradient is one number, expanded
     for mine, other in zip(ours, theirs, strict=True):
@@ -57,7 +58,7 @@ def test_finite_differences() -> None:
 
 def test_compiled_as_one_graph() -> None:
     def model(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        o, lse = ladder.attention(q * 2, k, v, enable_gqa=True, stage="v3_swizzle")
+        o, lse = ladder.attention(q * 2, k, v, enable_gqa=True, stage="v3")
         return o.float().square().sum() + lse.sum()
 
     plain, compiled = leaves(), leaves()
@@ -68,7 +69,7 @@ def test_compiled_as_one_graph() -> None:
 
 def test_what_torch_asks_of_an_operator() -> None:
     q, k, v = (tensor.detach() for tensor in leaves())
-    o, lse = ladder.attention(q, k, v, enable_gqa=True, stage="v3_swizzle")
+    o, lse = ladder.attention(q, k, v, enable_gqa=True, stage="v3")
     torch.library.opcheck(
         torch.ops.ladder.attention_backward.default,
         (torch.ones_like(o), None, q, k, v, o, lse, True),
@@ -78,7 +79,7 @@ def test_what_torch_asks_of_an_operator() -> None:
 
 def test_there_is_no_second_gradient() -> None:
     q, k, v = leaves()
-    o, _ = ladder.attention(q, k, v, enable_gqa=True, stage="v3_swizzle")
+    o, _ = ladder.attention(q, k, v, enable_gqa=True, stage="v3")
     [d_q] = torch.autograd.grad(o.sum(), q, create_graph=True)
     with pytest.raises(UnsupportedProblem, match="first gradients only"):
         d_q.sum().backward()
@@ -92,7 +93,7 @@ def test_a_problem_that_no_backward_stage_takes() -> None:
 
 def test_tensors_that_do_not_fit_the_forward_pass() -> None:
     q, k, v = (tensor.detach() for tensor in leaves())
-    o, lse = ladder.attention(q, k, v, enable_gqa=True, stage="v3_swizzle")
+    o, lse = ladder.attention(q, k, v, enable_gqa=True, stage="v3")
     right = {"d_o": torch.ones_like(o), "query": q, "key": k, "value": v, "o": o, "lse": lse, "d_lse": None}
     wrong = {
         "d_o is torch.float32; it must be torch.float16": {"d_o": torch.ones(o.shape)},
@@ -109,7 +110,7 @@ def test_tensors_that_do_not_fit_the_forward_pass() -> None:
 def test_a_tensor_that_was_changed_meanwhile() -> None:
     q, k, v = leaves()
     doubled = q * 2
-    o, _ = ladder.attention(doubled, k, v, enable_gqa=True, stage="v3_swizzle")
+    o, _ = ladder.attention(doubled, k, v, enable_gqa=True, stage="v3")
     doubled.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         o.sum().backward()

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 import torch
 import torch.nn.functional as F
+from rungs import named
 from torch import Tensor
 
 import ladder
@@ -18,7 +19,7 @@ from ladder.operations import HstuBackwardProblem
 
 HEADS, D = 2, 32
 #: The rungs that take a bias. The matrix of all stages tests the others.
-RUNGS = {"stage": "h3_rab", "backward": "h3c_bias_gradient"}
+RUNGS = {"stage": "h3", "backward": "h3c"}
 
 
 def ints(*values: int) -> Tensor:
@@ -117,7 +118,7 @@ def test_outputs_and_gradients(mask: dict[str, object]) -> None:
 @pytest.mark.parametrize("far", [2**31 - 1, 2**40])
 def test_a_window_wider_than_all_sequences_hides_nothing(far: int) -> None:
     tensors = (*draw(3, 20, HEADS, D, seed=1).half(), ints(0, 20))
-    wide, all_seen = (ladder.hstu_attention(*tensors, window=(x, x), stage="h2_masks") for x in (far, -1))
+    wide, all_seen = (ladder.hstu_attention(*tensors, window=(x, x), stage="h2") for x in (far, -1))
     assert torch.equal(wide, all_seen)
 
 
@@ -159,29 +160,29 @@ def test_the_same_bits_in_every_run() -> None:
     for _ in range(4):
         leaves = [x.clone().requires_grad_() for x in (q, k, v, rab)]
         *tokens, bias = leaves
-        o = ladder.hstu_attention(*tokens, ints(0, 300), rab=bias, deterministic=True, stage="h3_rab")
+        o = ladder.hstu_attention(*tokens, ints(0, 300), rab=bias, deterministic=True, stage="h3")
         runs.append(torch.autograd.grad(o.sum(), leaves))
     assert all(torch.equal(a, b) for other in runs[1:] for a, b in zip(runs[0], other, strict=True))
 
 
 def test_a_rung_that_is_not_deterministic_is_refused() -> None:
     tokens = [x.requires_grad_() for x in draw(3, 20, HEADS, D, seed=1).half()]
-    rungs = {"stage": "h2_masks", "backward": "h3b_gradients"}
-    with pytest.raises(UnsupportedProblem, match="h3b_gradients is not deterministic"):
+    rungs = {"stage": "h2", "backward": "h3b"}
+    with pytest.raises(UnsupportedProblem, match=f"{named('h3b')} is not deterministic"):
         ladder.hstu_attention(*tokens, ints(0, 20), deterministic=True, **rungs)
     with pytest.raises(LadderError, match="there is no stage 'h99'"):
-        ladder.hstu_attention(*tokens, ints(0, 20), stage="h2_masks", backward="h99")
+        ladder.hstu_attention(*tokens, ints(0, 20), stage="h2", backward="h99")
 
 
 def test_auto_leaves_out_rungs_that_add_determinism() -> None:
     problem = HstuBackwardProblem(HEADS, D, (20,), dtype="f16", bias_heads=1)
-    assert highest(problem).name == "h3e_pairs"
-    assert highest(problem, deterministic=True).name == "h3g_same_bits"
+    assert highest(problem).name == named("h3e")
+    assert highest(problem, deterministic=True).name == named("h3g")
 
 
 def test_the_last_queries_alone_are_the_last_rows_of_all() -> None:
     q, k, v = draw(3, 90, HEADS, D, seed=1).half()
-    choices = {"scaling_seqlen": 64, "num_targets": ints(4, 9), "stage": "h2_masks"}
+    choices = {"scaling_seqlen": 64, "num_targets": ints(4, 9), "stage": "h2"}
     whole = ladder.hstu_attention(q, k, v, ints(0, 40, 90), **choices)
     last = torch.cat([q[30:40], q[73:90]])
     part = ladder.hstu_attention(last, k, v, ints(0, 10, 27), ints(0, 40, 90), **choices)
@@ -205,7 +206,7 @@ def test_keys_in_pages_give_the_same_rows() -> None:
     """Sequences of 40 and 50 tokens, 4 and 9 of them targets; the queries are the last 10 and 17."""
     q, k, v = draw(3, 90, HEADS, D, seed=1).half()
     choices = {"scaling_seqlen": 64, "num_targets": ints(4, 9)}
-    whole = ladder.hstu_attention(q, k, v, ints(0, 40, 90), stage="h2_masks", **choices)
+    whole = ladder.hstu_attention(q, k, v, ints(0, 40, 90), stage="h2", **choices)
     tokens = torch.cat([torch.arange(30, 40), torch.arange(73, 90)])
     pages = paged(k, v, [slice(0, 36), slice(40, 81)])
     found = ladder.hstu_attention(q[tokens], k[tokens], v[tokens], ints(0, 10, 27), pages=pages, **choices)
@@ -273,7 +274,7 @@ def test_what_no_rung_differentiates() -> None:
 
 def test_a_second_gradient_is_refused_even_if_d_o_is_constant() -> None:
     tokens = [x.requires_grad_() for x in draw(3, 20, HEADS, D, seed=1).half()]
-    o = ladder.hstu_attention(*tokens, ints(0, 20), stage="h2_masks", backward="h3b_gradients")
+    o = ladder.hstu_attention(*tokens, ints(0, 20), stage="h2", backward="h3b")
     [d_q] = torch.autograd.grad(o.sum(), tokens[:1], create_graph=True)
     with pytest.raises(RuntimeError, match="differentiate twice"):
         (o.sum() + d_q.square().sum()).backward()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from rungs import named
 
 import ladder
 from ladder.errors import LadderError, UnsupportedProblem
@@ -201,8 +202,8 @@ def test_a_model_with_its_own_attention_is_refused_when_it_gets_the_name_later()
 
 
 def test_a_stage_can_be_chosen() -> None:
-    ladder.register_attention("ladder-v2", stage="v2_warp_mma")
-    with torch.no_grad(), pytest.raises(UnsupportedProblem, match="v2_warp_mma takes f16"):
+    ladder.register_attention("ladder-v2", stage="v2")
+    with torch.no_grad(), pytest.raises(UnsupportedProblem, match=f"{named('v2')} takes f16"):
         made("Llama", "ladder-v2")(TOKENS)
 
 

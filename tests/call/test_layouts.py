@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from rungs import named
 from torch import Tensor
 
 import ladder
@@ -76,23 +77,23 @@ def nothing_known() -> None:
 @pytest.mark.parametrize("layout", [*TAKEN, *COPIED], ids=lambda layout: layout.__name__)
 def test_any_strides(layout: Callable[[], list[Tensor]]) -> None:
     q, k, v = layout()
-    o, lse = ladder.attention(q, k, v, is_causal=True, stage="v8_tma")
+    o, lse = ladder.attention(q, k, v, is_causal=True, stage="v8")
     [run] = forward._runs.values()
     assert list(run.copied) == ([] if layout in TAKEN else ["q", "k", "v"])
-    plain = ladder.attention(*(x.contiguous() for x in (q, k, v)), is_causal=True, stage="v8_tma")
+    plain = ladder.attention(*(x.contiguous() for x in (q, k, v)), is_causal=True, stage="v8")
     assert torch.equal(o, plain[0]) and torch.equal(lse, plain[1])
     assert o.is_contiguous() and lse.is_contiguous()
 
 
 def test_rungs_without_strides_get_copies() -> None:
     q, k, v = fused()
-    o, _ = ladder.attention(q, k, v, stage="v3_swizzle")
+    o, _ = ladder.attention(q, k, v, stage="v3")
     [run] = forward._runs.values()
     assert list(run.copied) == ["q", "k", "v"]
-    assert torch.equal(o, ladder.attention(*(x.contiguous() for x in (q, k, v)), stage="v3_swizzle")[0])
+    assert torch.equal(o, ladder.attention(*(x.contiguous() for x in (q, k, v)), stage="v3")[0])
 
 
-@pytest.mark.parametrize("backward, copied", [("b1_two_kernels", ["q", "k", "v", "d_o"]), ("b4b_tma", [])])
+@pytest.mark.parametrize("backward, copied", [(named("b1"), ["q", "k", "v", "d_o"]), (named("b4b"), [])])
 @pytest.mark.usefixtures("both_functions")
 def test_gradients_of_strided_tensors(backward: str, copied: list[str]) -> None:
     d_o = draw(B, N, H, D).transpose(1, 2)
@@ -103,7 +104,7 @@ def test_gradients_of_strided_tensors(backward: str, copied: list[str]) -> None:
             q, k, v = (x.transpose(1, 2) for x in qkv.unbind(2))
         else:
             q, k, v = (x.detach().contiguous().requires_grad_() for x in fused())
-        o, _ = ladder.attention(q, k, v, stage="v8_tma", backward=backward)
+        o, _ = ladder.attention(q, k, v, stage="v8", backward=backward)
         found.append(torch.autograd.grad(o, (q, k, v), d_o if qkv.shape[0] == B else d_o.contiguous()))
     strided, _ = gradients._runs.values()
     assert list(strided.copied) == copied
@@ -116,9 +117,9 @@ def test_a_tensor_at_an_odd_address_is_refused() -> None:
         wide = draw(B, N, 3 * H * D + 8)[..., at : at + 3 * H * D]
         return wide.view(B, N, 3, H, D).transpose(1, 3).unbind(2)
 
-    ladder.attention(*beginning(0), stage="v8_tma")  # so that their kind is known
+    ladder.attention(*beginning(0), stage="v8")  # so that their kind is known
     with pytest.raises(UnsupportedProblem, match="aligned to 16 bytes") as caught:
-        ladder.attention(*beginning(1), stage="v8_tma")
+        ladder.attention(*beginning(1), stage="v8")
     assert caught.value.hint == "Not at a multiple of 16 bytes: q, k, v. A copy is: q.clone()."
 
 
@@ -129,7 +130,7 @@ def test_views_of_negatives_are_copied() -> None:
     found = []
     for view, view_of_d_o in itertools.product((torch.neg, torch._neg_view), repeat=2):
         q, k, v = (x.clone().requires_grad_() for x in viewed())
-        o, lse = ladder.attention(view(q), view(k), view(v), stage="v8_tma", backward="b3_same_bits")
+        o, lse = ladder.attention(view(q), view(k), view(v), stage="v8", backward="b3")
         d_outputs = view_of_d_o(d_o), view_of_d_o(d_o[..., 0].float())
         found.append((o, lse, *torch.autograd.grad((o, lse), (q, k, v), d_outputs)))
     assert all(torch.equal(a, b) for one in found for a, b in zip(one, found[0], strict=True))
@@ -143,6 +144,6 @@ def test_saved_tensors_may_come_back_with_other_strides() -> None:
         leaf = draw(B, N, 3, H, D).requires_grad_()
         q, k, v = (x.transpose(1, 2) for x in leaf.unbind(2))
         with torch.autograd.graph.saved_tensors_hooks(saved, lambda x: x):
-            o, _ = ladder.attention(q, k, v, stage="v8_tma", backward="b3_same_bits")
+            o, _ = ladder.attention(q, k, v, stage="v8", backward="b3")
         found.append(torch.autograd.grad(o, leaf, draw(B, H, N, D))[0])
     assert torch.equal(*found)

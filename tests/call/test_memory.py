@@ -30,7 +30,7 @@ OFFSETS, LENGTHS = ints(0, 5, 20), ints(32, 7)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return ladder.attention(q, k, v, stage="v3_swizzle")[0]
+    return ladder.attention(q, k, v, stage="v3")[0]
 
 
 def varlen(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -40,7 +40,7 @@ def varlen(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def hstu(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return ladder.hstu_attention(q, k, v, OFFSETS, stage="h1_silu")
+    return ladder.hstu_attention(q, k, v, OFFSETS, stage="h1")
 
 
 def decoding(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ def test_the_gradient_of_o_may_be_a_zero_tensor(call: Call, is_transposed: bool)
 def test_the_gradient_of_lse_may_be_a_zero_tensor() -> None:
     """Without a gradient of o, it then says that there is none."""
     tensors = [x.requires_grad_() for x in inputs(attention)]
-    _, lse = ladder.attention(*tensors, stage="v3_swizzle")
+    _, lse = ladder.attention(*tensors, stage="v3")
     found = torch.autograd.grad(lse, tensors, zero(*lse.shape, dtype=torch.float32))
     assert all(float(x.abs().max()) == 0 for x in found)
 
@@ -125,10 +125,8 @@ def test_numbers_may_be_a_zero_tensor() -> None:
     first = ladder.decode_attention(q, k, v, LENGTHS, torch.zeros_like(pages).clone())[0]
     assert torch.equal(ladder.decode_attention(q, k, v, LENGTHS, pages)[0], first)
     q, k, v = inputs(hstu)
-    none = ladder.hstu_attention(q, k, v, OFFSETS, num_targets=zero(2, dtype=torch.int32), stage="h2_masks")
-    assert torch.equal(
-        none, ladder.hstu_attention(q, k, v, OFFSETS, num_targets=ints(0, 0), stage="h2_masks")
-    )
+    none = ladder.hstu_attention(q, k, v, OFFSETS, num_targets=zero(2, dtype=torch.int32), stage="h2")
+    assert torch.equal(none, ladder.hstu_attention(q, k, v, OFFSETS, num_targets=ints(0, 0), stage="h2"))
 
 
 def test_nothing_is_stored_in_a_zero_tensor() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from rungs import named
 from torch import Tensor
 
 import ladder
@@ -23,7 +24,7 @@ def tensors(device: str = "cpu", dtype: torch.dtype = torch.float16, q_len: int 
 
 
 def model(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    o, lse = ladder.attention(q * 2, k, v, is_causal=True, stage="v3_swizzle")
+    o, lse = ladder.attention(q * 2, k, v, is_causal=True, stage="v3")
     return o.float() + torch.exp(lse)[..., None]
 
 
@@ -40,7 +41,7 @@ def test_compiled_as_one_graph(device: str, compiler: str) -> None:
 def test_what_torch_asks_of_an_operator() -> None:
     torch.library.opcheck(
         operators.attention,
-        (*tensors(), True, None, False, "v2_warp_mma"),
+        (*tensors(), True, None, False, named("v2")),
         test_utils=("test_schema", "test_faketensor", "test_autograd_registration"),
     )
 
@@ -48,7 +49,7 @@ def test_what_torch_asks_of_an_operator() -> None:
 def test_errors_come_through() -> None:
     q, k, v = tensors()
     with pytest.raises(UnsupportedProblem, match="f32"):
-        torch.ops.ladder.attention(q, k, v, stage="v1_minimal")
+        torch.ops.ladder.attention(q, k, v, stage="v1")
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     with pytest.raises(InvalidProblem, match="same shape"):
         compiled(q, k, v[:, :, :8].contiguous())
@@ -98,21 +99,21 @@ class TestOnTheGpu:
 
     def test_the_current_stream_is_used(self) -> None:
         q, k, v = tensors("cuda")
-        expected, _ = ladder.attention(q, k, v, stage="v3_swizzle")
+        expected, _ = ladder.attention(q, k, v, stage="v3")
         late = torch.zeros_like(q)
         torch.cuda.synchronize()
         stream = torch.cuda.Stream()
         with torch.cuda.stream(stream):
             torch.cuda._sleep(50_000_000)
             late.copy_(q)
-            o, _ = ladder.attention(late, k, v, stage="v3_swizzle")
+            o, _ = ladder.attention(late, k, v, stage="v3")
         stream.synchronize()
         assert torch.equal(o, expected)
 
     @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
     def test_the_tensors_device_is_used(self) -> None:
         q, k, v = (tensor.to("cuda:1") for tensor in tensors("cpu"))
-        o, _ = ladder.attention(q, k, v, stage="v3_swizzle")
+        o, _ = ladder.attention(q, k, v, stage="v3")
         expected = F.scaled_dot_product_attention(q, k, v)
         assert o.device == q.device and torch.cuda.current_device() == 0
         assert (o - expected).abs().max() < 1e-2

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from rungs import named
 from torch import Tensor, nn
 
 import ladder
@@ -100,8 +101,8 @@ def test_all_operators_are_registered_at_import_and_torch_is_not_imported() -> N
 
 def test_the_profiler_shows_rungs() -> None:
     with torch.profiler.profile() as profile:
-        ladder.attention(*tensors(), stage="v2_warp_mma", backward="b1_two_kernels")[0].sum().backward()
-    assert {"ladder::v2_warp_mma", "ladder::b1_two_kernels"} <= {
+        ladder.attention(*tensors(), stage="v2", backward="b1")[0].sum().backward()
+    assert {f"ladder::{named('v2')}", f"ladder::{named('b1')}"} <= {
         event.key for event in profile.key_averages()
     }
 

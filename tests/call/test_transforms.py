@@ -37,7 +37,7 @@ OFFSETS, LENGTHS = ints(0, 5, 20), ints(32, 7)
 
 
 def attention(query: Tensor, wrap: Any = lambda x: x, scale: Any = None) -> Tensor:
-    return ladder.attention(query, *map(wrap, KV[1, 2, 16, 32]), scale=scale, stage="v3_swizzle")[0]
+    return ladder.attention(query, *map(wrap, KV[1, 2, 16, 32]), scale=scale, stage="v3")[0]
 
 
 def varlen(query: Tensor, wrap: Any = lambda x: x, scale: Any = None) -> Tensor:
@@ -50,7 +50,7 @@ def decoding(query: Tensor, wrap: Any = lambda x: x, scale: Any = None) -> Tenso
 
 
 def hstu(query: Tensor, wrap: Any = lambda x: x, scale: Any = None) -> Tensor:
-    return ladder.hstu_attention(query, *map(wrap, (*KV[20, 2, 32], OFFSETS)), alpha=scale, stage="h1_silu")
+    return ladder.hstu_attention(query, *map(wrap, (*KV[20, 2, 32], OFFSETS)), alpha=scale, stage="h1")
 
 
 QUERIES = {attention: (1, 2, 16, 32), varlen: (20, 2, 64), decoding: (2, 4, 1, 64), hstu: (20, 2, 32)}
@@ -130,7 +130,7 @@ def test_a_sparse_bias_is_no_expanded_one() -> None:
     q = draw(20, 2, 32)
 
     def biased(rab: Any) -> Tensor:
-        return ladder.hstu_attention(q, q, q, OFFSETS, rab=rab, stage="h3_rab")
+        return ladder.hstu_attention(q, q, q, OFFSETS, rab=rab, stage="h3")
 
     zeros = torch.zeros(1, 1, 1, 1).half().expand(2, 2, 15, 15)
     assert biased(zeros).isfinite().all()

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rungs import named
 from waiting import cpu_seconds, descendants, wait_for
 
 from ladder.cli import main
@@ -46,7 +47,7 @@ def test_json_file_and_table(naive, capsys, tmp_path):
         ["lines", "naive", "--json"],
         ["lines", "naive", "--html"],
         ["report", "naive", "--out"],
-        ["explain", "v2_warp_mma:1", "--picture"],
+        ["explain", "v2:1", "--picture"],
         ["bank", "ld", "lane * 4", "--picture"],
         ["profile", "--json"],
         ["profile", "--report"],
@@ -86,7 +87,7 @@ def test_a_script_of_the_debugger_is_read_before_the_build(name, message, capsys
     [
         ("folder.cu", "error: folder.cu is a directory"),
         ("lacking.cu", "error: there is no file lacking.cu"),
-        ("v1_minima", "error: there is no stage 'v1_minima'; did you mean v1_minimal?"),
+        ("v1_minima", f"error: there is no stage 'v1_minima'; did you mean {named('v1')}?"),
     ],
 )
 def test_what_cannot_be_debugged_is_one_error_before_the_build(
@@ -173,9 +174,9 @@ def test_what_a_kernels_host_code_refuses_is_left_out_as_what_stage_toml_refuses
 @pytest.mark.parametrize(
     "stages, words, reason",
     [
-        (["v2_warp_mma"], ["--dtype", "bf16", "--arch", "sm_75"], "compute capability 8.0"),
+        ([named("v2")], ["--dtype", "bf16", "--arch", "sm_75"], "compute capability 8.0"),
         (
-            ["v2_warp_mma", "v3_swizzle", "v4_tk_tiles"],
+            [named("v2"), named("v3"), named("v4")],
             ["--problem", "65536,1,1,1,32"],
             "too large for a grid",
         ),
@@ -293,7 +294,7 @@ def test_outputs_that_are_not_written_fail(drop_stage, capsys):
         (["compare", "naive", "--time", "h10"], "no GPU 'h10'"),
         (["lines", "naive", "--time", "h10"], "no GPU 'h10'"),
         (["time", "naive", "--clock", "0"], "a clock of 0 MHz is none"),
-        (["time", "v7_wgmma", "--gpu", "a100"], "v7_wgmma runs on sm_90a alone, not on sm_80"),
+        (["time", named("v7"), "--gpu", "a100"], f"{named('v7')} runs on sm_90a alone, not on sm_80"),
         (["emulate", "x.cu", "--arch", "sm_12"], "none of sm_75"),
         (["emulate", "/tmp"], "/tmp is a directory"),
         (["emulate", "/proc/self/status"], "is no .cu file"),
@@ -393,7 +394,7 @@ def test_doctor_works_before_anything_is_installed() -> None:
         "emulator +the emulator is not built",
     ):
         assert re.search(line, result.stdout), result.stdout
-    assert "stages                v1_minimal, " in result.stdout
+    assert f"stages                {named('v1')}, " in result.stdout
 
 
 def test_doctor_says_where_nsight_compute_is(capsys, monkeypatch, tmp_path):
@@ -447,7 +448,7 @@ def test_check_of_an_exercise_finds_its_file(capsys, monkeypatch, tmp_path) -> N
 def test_pictures_without_matplotlib_are_one_message(capsys, monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    for words in (["plot", "mask"], ["plot", "softmax"], ["explain", "v1_minimal:60", "--picture", "x.png"]):
+    for words in (["plot", "mask"], ["plot", "softmax"], ["explain", "v1:60", "--picture", "x.png"]):
         assert main(words) == 2
         said = capsys.readouterr().err
         assert said.startswith("error: pictures need matplotlib\n") and "extra notebooks" in said

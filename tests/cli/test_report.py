@@ -8,6 +8,7 @@ from html import unescape
 from pathlib import Path
 
 import pytest
+from rungs import named
 
 from ladder.cli import main
 from ladder.operations import Problem, get_operation
@@ -33,7 +34,7 @@ def text_of(page: Path) -> str:
 
 def test_one_file_says_it_all(naive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "report.html"
-    rungs = ["naive", "v3_swizzle", "--problem", "1,1,64,64,32"]
+    rungs = ["naive", named("v3"), "--problem", "1,1,64,64,32"]
     assert main(["report", *rungs, "--out", str(page)]) == 0
     assert "wrote" in capsys.readouterr().err
     main(["compare", *rungs, "--backend", "emulator", "--json", "-"])
@@ -45,7 +46,7 @@ def test_one_file_says_it_all(naive: Path, tmp_path: Path, capsys: pytest.Captur
     assert "one thread a row" in text and "clean" in text and "C++ compiler" in text
     # Lines with counts, and the rest of the source.
     assert "ldmatrix_x4" in text and "void ladder::launch" in text
-    assert 'id="v3_swizzle-kernel.cu-' in markup and "data:image/svg+xml;base64," in markup
+    assert f'id="{named("v3")}-kernel.cu-' in markup and "data:image/svg+xml;base64," in markup
     assert not re.search(r'(src|href)="(?!#|data:)', markup) and "url(" not in markup
     for name in set(re.findall(r'href="#([^"]+)"', markup)):
         assert f'id="{name}"' in markup
@@ -67,15 +68,15 @@ def test_what_is_wrong_stands_in_it(drop_stage, tmp_path: Path) -> None:
 
 def test_times_of_a_gpu_have_a_table_of_their_own() -> None:
     problem = Problem(1, 2, 64, 64, 64, dtype="f16")
-    row = make_row("v3_swizzle", "cuda", "sm_90", problem) | {"time_ms": 2.0, "tflops": 9.0, "passed": True}
+    row = make_row(named("v3"), "cuda", "sm_90", problem) | {"time_ms": 2.0, "tflops": 9.0, "passed": True}
     timed = Comparison(
         get_operation("attention"),
         rows=[row],
-        timings={"v3_swizzle": Timing(2.0, 1.75, 2.25, 10)},
+        timings={named("v3"): Timing(2.0, 1.75, 2.25, 10)},
         baselines={"f16": {"torch flash": 18.0}},
     )
     page = report_document(
-        Report("title", "made", [timed], [RungReport("v3_swizzle", "idea")], []), discover()
+        Report("title", "made", [timed], [RungReport(named("v3"), "idea")], []), discover()
     )
     text = re.sub(r"<[^>]+>", " ", page)
     assert "on the cuda sm_90" in text and "1.750-2.250" in text and "of torch flash" in text
@@ -85,4 +86,4 @@ def test_times_of_a_gpu_have_a_table_of_their_own() -> None:
 def test_a_name_that_is_none(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     assert main(["report", "v3_swizle", "--out", str(page)]) == 2
-    assert "did you mean v3_swizzle?" in capsys.readouterr().err and not page.exists()
+    assert f"did you mean {named('v3')}?" in capsys.readouterr().err and not page.exists()

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from rungs import named
 
 from ladder.cli import main
 from ladder.run.backends import EmulatorRunner
@@ -45,7 +46,7 @@ def test_a_program(tmp_path, capsys, monkeypatch):
 
 
 def test_a_rung_is_counted_once(capsys, monkeypatch):
-    command = ["time", "v3_swizzle", "--problem", "1,1,64,48,64", "--gpu", "h200", "--json", "-"]
+    command = ["time", named("v3"), "--problem", "1,1,64,48,64", "--gpu", "h200", "--json", "-"]
     assert main([*command, "--fresh"]) == 0
     first = rows(capsys)
     monkeypatch.setattr(EmulatorRunner, "run", lambda *_, **__: pytest.fail("it was counted again"))
@@ -58,7 +59,7 @@ def test_a_rung_is_counted_once(capsys, monkeypatch):
 
 
 def test_a_table_and_lines(capsys):
-    assert main(["time", "v3_swizzle", "--problem", "1,1,64,64,64", "--gpu", "h200", "--clock", "990"]) == 0
+    assert main(["time", "v3", "--problem", "1,1,64,64,64", "--gpu", "h200", "--clock", "990"]) == 0
     shown = capsys.readouterr().out
     assert "on NVIDIA H200 SXM 141 GB at 990 MHz, by shared memory and L1" in shown
     assert "ldmatrix_x4" in shown and "Counted by the emulator on this problem." in shown
@@ -66,10 +67,10 @@ def test_a_table_and_lines(capsys):
 
 def test_in_other_commands(capsys):
     problem = ["--problem", "1,1,64,64,64"]
-    assert main(["compare", "v2_warp_mma", "v3_swizzle", *problem, "--time", "a100"]) == 0
+    assert main(["compare", "v2", "v3", *problem, "--time", "a100"]) == 0
     shown = capsys.readouterr().out
     assert "The least time on NVIDIA A100 SXM 80 GB at 1,410 MHz" in shown
     assert len([line for line in shown.splitlines() if "shared memory and L1" in line]) == 2
-    assert main(["lines", "v3_swizzle", *problem, "--time", "a100"]) == 0
+    assert main(["lines", "v3", *problem, "--time", "a100"]) == 0
     shown = capsys.readouterr().out
     assert "Lines by their share of the work of shared memory and L1" in shown

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from functools import cache
 
+from rungs import named
+
 from ladder.compile import build_all
 from ladder.run.backends import get_backend
 from ladder.stages import Stage, discover, root
 
 #: Rungs of which every run also has the lesson and the comparison with a GPU's counters.
-FIRST = frozenset({"v1_minimal", "v1b_fa2_loops", "v2_warp_mma", "v3_swizzle", "v4_tk_tiles"})
+FIRST = frozenset({named("v1"), named("v1b"), named("v2"), named("v3"), named("v4")})
 #: Operations of which a whole rung takes a minute to compile, and one kernel many seconds.
 SLOW_TO_COMPILE = ("hstu_backward",)
 

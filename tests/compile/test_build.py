@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from rungs import named
 from waiting import wait_for
 
 from ladder.common import cache, processes
@@ -209,7 +210,7 @@ wait
 
 @pytest.mark.parametrize(
     "command",
-    [["build", "--backend", "emulator", "naive", "v1_minimal"], ["emulate"]],
+    [["build", "--backend", "emulator", "naive", named("v1")], ["emulate"]],
     ids=["build", "emulate"],
 )
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])

@@ -11,6 +11,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from rungs import named
 
 from ladder.compile import gxx, pinned_nvcc
 from ladder.compile.toolchain import VERSION
@@ -70,7 +71,7 @@ def test_pip_builds_an_sdist_in_isolation(tmp_path: Path) -> None:
     [sdist] = tmp_path.glob("*.tar.gz")
     with tarfile.open(sdist) as contents:
         names = contents.getnames()
-    assert any(name.endswith("/stages/v1_minimal/kernel.cu") for name in names)
+    assert any(name.endswith(f"/stages/{named('v1')}/kernel.cu") for name in names)
     pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", str(tmp_path), str(sdist)]
     done = subprocess.run(pip, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]

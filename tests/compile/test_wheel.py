@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rungs import named
 
 from ladder.stages import places
 
@@ -112,7 +113,7 @@ def test_pip_alone_installs_it(tmp_path: Path) -> None:
     (tmp_path / "constraints.txt").write_text("torch==2.13.*\n")
     pip = [str(tmp_path / "env" / "bin" / "pip"), "install", "-q", "-c", str(tmp_path / "constraints.txt")]
     subprocess.run([*pip, str(wheel)], check=True)
-    ladder = [str(tmp_path / "env" / "bin" / "ladder"), "compare", "v1_minimal", "v2_warp_mma", "--fresh"]
+    ladder = [str(tmp_path / "env" / "bin" / "ladder"), "compare", named("v1"), named("v2"), "--fresh"]
     # Hide the repository, this environment, and every compiler.
     environment = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
     done = subprocess.run(ladder, cwd=tmp_path, env=environment, capture_output=True, text=True)

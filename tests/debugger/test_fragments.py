@@ -30,14 +30,14 @@ def stopped_at(
 
 
 def test_fragments_of_operand_a_are_rows_of_q() -> None:
-    found, inputs = stopped_at("v2_warp_mma", "mma_m16n8k16<T>(part[0]", "q_rmem", "a")
+    found, inputs = stopped_at("v2", "mma_m16n8k16<T>(part[0]", "q_rmem", "a")
     assert [one.title for one in found][:1] == ["q_rmem[0]: operand A of mma.m16n8k16"]
     whole = np.hstack([np.array(one.elements, dtype=np.float64) for one in found])
     assert (whole == inputs["q"][16:32].astype(np.float64)).all()
 
 
 def test_a_tile_of_the_library_is_the_product() -> None:
-    found, inputs = stopped_at("v7_wgmma", "softmax(s, o, rows", "s")
+    found, inputs = stopped_at("v7", "softmax(s, o, rows", "s")
     s = np.array(found[0].elements, dtype=np.float64)
     q, k = (inputs[name].astype(np.float64) for name in "qk")
     assert np.abs(s[:, : len(k)] - (q @ k.T)[16:32]).max() < 1e-4

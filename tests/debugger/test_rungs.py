@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 from debugged import transcript
+from rungs import named
 
 from ladder.debugger import How, Session, debug_stage
 from ladder.operations import get_operation
 from ladder.stages import discover
 
 #: Others take a few seconds each to compile; these show all that differs: scalar code, mma, wgmma, TMA.
-_FAST = ("v1_minimal", "v2_warp_mma", "v7_wgmma", "v11_persistent")
+_FAST = (named("v1"), named("v2"), named("v7"), named("v11"))
 _RUNGS = [
     pytest.param(stage.name, marks=[] if stage.name in _FAST else [pytest.mark.full])
     for stage in discover().stages
@@ -58,8 +59,8 @@ def test_a_session_on_a_rung(name: str) -> None:
 
 
 def test_variables_keep_their_values_behind_their_last_use() -> None:
-    with opened("v1_minimal", "1,2,64,64,64") as session:
-        lines = discover()["v1_minimal"].kernel.read_text().splitlines()
+    with opened("v1", "1,2,64,64,64") as session:
+        lines = discover()["v1"].kernel.read_text().splitlines()
         last = next(number for number, line in enumerate(lines, 1) if "l_tile += weight" in line)
         session.add_breakpoint("", last, "blockIdx.y == 1 && threadIdx.x == 40")
         assert session.go().at["lane"] == 8  # type: ignore[index]

@@ -88,7 +88,7 @@ SESSIONS = [
 @pytest.mark.parametrize("session", SESSIONS, ids=lambda session: session[0].split()[3])
 def test_a_session_of_the_debugger_goes_as_shown(session: list[str], tmp_path: Path) -> None:
     my_v1 = tmp_path / "my_v1"  # as the page says: v1 without the barrier after the loads of K and V
-    shutil.copytree(discover()["v1_minimal"].path, my_v1)
+    shutil.copytree(discover()["v1"].path, my_v1)
     kernel = (my_v1 / "kernel.cu").read_text(encoding="utf-8")
     head, rest = kernel.split("    __syncthreads();\n", 1)
     assert head.splitlines()[-2].strip().startswith("v_smem[i] = v_gmem")

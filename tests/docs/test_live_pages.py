@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from browser import Browser
 from live_page import open_page, press, text_of
+from rungs import named
 
 from tools.pages import live_pages, site
 
@@ -38,7 +39,7 @@ def test_all_words_of_the_live_pages_are_translated() -> None:
 
 @pytest.mark.full
 def test_findings_and_verdicts_speak_chinese(browser: Browser, address: str) -> None:
-    open_page(browser, f"{address}/zh_CN", "v1_minimal")
+    open_page(browser, f"{address}/zh_CN", named("v1"))
     press(browser, "run", size=64, mask="none", program=1, check=True)
     browser.wait_for("document.getElementById('findings').textContent.includes('第')")
     findings = text_of(browser, "findings")
@@ -69,10 +70,10 @@ def test_the_new_pages_fit_a_phone(browser: Browser, address: str, page: str) ->
 def test_the_editor_fits_a_phone_and_needs_its_server(browser: Browser, compiling: str, address: str) -> None:
     for width in (390, 1280):
         browser.set_width(width)
-        open_page(browser, compiling, "v1_minimal")
+        open_page(browser, compiling, named("v1"))
         assert browser.value("document.getElementById('source').offsetWidth") > 0.8 * min(width, 1200)
         assert browser.value("document.documentElement.scrollWidth <= window.innerWidth")
-    open_page(browser, address, "v1_minimal")
+    open_page(browser, address, named("v1"))
     assert browser.value("document.getElementById('editor').hidden")
     open_page(browser, address, "exercise_v1_rescale")
     assert browser.value("document.getElementById('editor').hidden")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from browser import Browser, served
 from live_page import assert_same_counts, changed_rung, comparable, edit, open_page, press, text_of
+from rungs import named
 
 from ladder.compile import EmulatorTarget
 from ladder.stages import discover
@@ -61,7 +62,7 @@ def test_counts_of_an_example_equal_the_native_ones(browser: Browser, address: s
 @pytest.mark.full
 def test_v1_is_small_fast_and_accurate(browser: Browser, address: str, pages: Path) -> None:
     browser.requests.clear()
-    open_page(browser, address, "v1_minimal")
+    open_page(browser, address, named("v1"))
     for size in (64, 100, 128, 256):
         assert press(browser, "run", size=size, mask="none")["elapsed_ms"] < 5000
         said = browser.value("document.getElementById('said').textContent")
@@ -74,9 +75,9 @@ def test_v1_is_small_fast_and_accurate(browser: Browser, address: str, pages: Pa
 
 @pytest.mark.full
 def test_a_missing_barrier_is_found(browser: Browser, address: str) -> None:
-    recording, stage = live_recording, discover()["v1_minimal"]
+    recording, stage = live_recording, discover()["v1"]
     problem = live_pages.problems(stage)[0]
-    open_page(browser, address, "v1_minimal")
+    open_page(browser, address, named("v1"))
     as_it_is = press(browser, "run", size=64, mask="none", program=0, check=True)
     assert as_it_is["log"]["findings"] == []
     for number, line in enumerate(recording.barrier_lines(stage), 1):
@@ -93,7 +94,7 @@ def test_a_missing_barrier_is_found(browser: Browser, address: str) -> None:
 
 @pytest.mark.full
 def test_out_of_memory_names_the_size_that_fits(browser: Browser, address: str, pages: Path) -> None:
-    open_page(browser, address, "v1_minimal")
+    open_page(browser, address, named("v1"))
     small = press(browser, "run", size=64, mask="none", check=True)["memory_bytes"]
     large = press(browser, "run", size=256, mask="none", check=True)["memory_bytes"]
     assert small < large
@@ -104,7 +105,7 @@ def test_out_of_memory_names_the_size_that_fits(browser: Browser, address: str, 
           return grow.call(this, pages);
         }}; }}"""
     with served(pages, {"worker.js": limit}) as limited:
-        open_page(browser, limited, "v1_minimal")
+        open_page(browser, limited, named("v1"))
         fits = press(browser, "run", size=256, mask="none", check=True)["problem"]
         said = browser.value("document.getElementById('said').textContent")
     assert re.match(r"N = M = 256, no mask does not fit .* This is N = M = \d+, no mask, which fits\.", said)
@@ -115,12 +116,12 @@ def test_out_of_memory_names_the_size_that_fits(browser: Browser, address: str, 
 def test_steps_show_the_debuggers_variables(browser: Browser, address: str) -> None:
     from ladder.debugger import How, debug_stage, record
 
-    stage = discover()["v1_minimal"]
+    stage = discover()["v1"]
     offered = live_pages.problems(stage)
     line = next(
         number for number, text in enumerate(stage.kernel.read_text().splitlines(), 1) if "float part" in text
     )
-    open_page(browser, address, "v1_minimal")
+    open_page(browser, address, named("v1"))
     shown = press(browser, "step", size=64, mask="none", line=line)["moments"]
     with debug_stage(stage.narrowed(offered), offered[0], How()) as session:
         session.add_breakpoint("", line, "block == 0 && warp == 0")
@@ -148,9 +149,9 @@ def test_steps_show_the_debuggers_variables(browser: Browser, address: str) -> N
 
 @pytest.mark.full
 def test_steps_from_a_line_without_code_begin_at_the_next(browser: Browser, address: str) -> None:
-    lines = discover()["v1_minimal"].kernel.read_text().splitlines()
+    lines = discover()["v1"].kernel.read_text().splitlines()
     comment = next(number for number, text in enumerate(lines, 1) if "A sum of short sums" in text)
-    open_page(browser, address, "v1_minimal")
+    open_page(browser, address, named("v1"))
     shown = press(browser, "step", size=64, mask="none", line=comment)["moments"]
     assert shown[0]["line"] == comment + 1
     said = text_of(browser, "said")
@@ -160,9 +161,9 @@ def test_steps_from_a_line_without_code_begin_at_the_next(browser: Browser, addr
 
 #: A rung, a text of its kernel, what takes its place, and what that changes.
 EDITS = [
-    ("v1_minimal", "    __syncthreads();\n", "\n", "a race"),
-    ("v3_swizzle", "smem + swizzle<B, M, S>(row * kCols + col)", "smem + (row * kCols + col)", "conflicts"),
-    ("v2_warp_mma", "p.is_causal ? min(rows", "p.is_causal && rows[half] != 40 ? min(rows", "the mask"),
+    (named("v1"), "    __syncthreads();\n", "\n", "a race"),
+    (named("v3"), "smem + swizzle<B, M, S>(row * kCols + col)", "smem + (row * kCols + col)", "conflicts"),
+    (named("v2"), "p.is_causal ? min(rows", "p.is_causal && rows[half] != 40 ? min(rows", "the mask"),
 ]
 
 
@@ -205,9 +206,9 @@ def test_a_kernel_changed_in_the_page_does_what_it_does_natively(
 @pytest.mark.full
 def test_an_edited_kernel_has_steps(browser: Browser, compiling: str) -> None:
     """Those of the rung, in lines that are further down by one."""
-    lines = discover()["v1_minimal"].kernel.read_text().splitlines()
+    lines = discover()["v1"].kernel.read_text().splitlines()
     line = next(number for number, text in enumerate(lines, 1) if "float part" in text)
-    open_page(browser, compiling, "v1_minimal")
+    open_page(browser, compiling, named("v1"))
     own = press(browser, "step", size=100, mask="causal", line=line)["moments"]
     browser.value("{ const field = document.getElementById('source'); field.value = `\\n${field.value}`; } 0")
     assert "log" in press(browser, "compile")
@@ -230,7 +231,7 @@ def test_an_edited_kernel_has_steps(browser: Browser, compiling: str) -> None:
 
 @pytest.mark.full
 def test_an_error_of_the_compiler_is_shown_at_its_line(browser: Browser, compiling: str) -> None:
-    open_page(browser, compiling, "v1_minimal")
+    open_page(browser, compiling, named("v1"))
     edit(browser, "float part = 0", "float part = nothing")
     assert "does not compile" in press(browser, "compile")["error"]
     assert 'identifier "nothing" is undefined' in text_of(browser, "messages")

@@ -6,13 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+from rungs import named
 
 from ladder.stages import Stage, discover
 
 ROOT = Path(__file__).parents[2]
 MOST = 700
 #: Pages that are still longer, and their words: this becomes shorter.
-LONGER = {"b4g_wide_adds": 829}
+LONGER = {named("b4g"): 829}
 RUNGS = [stage for stage in discover() if stage.is_own]
 _TABLE = re.compile(r"<!-- table [\w-]+ -->.*?<!-- end of table -->", re.DOTALL)
 

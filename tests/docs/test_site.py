@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from rungs import named
 
 from ladder.course.lessons.predictions import PREDICT_FIRST
 from ladder.course.lessons.questions import QUESTIONS
@@ -27,14 +28,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.importorskip(name)
     texts, target = tmp_path_factory.mktemp("texts"), tmp_path_factory.mktemp("site")
     (texts / "notebooks").mkdir()
-    (texts / "stages" / "v1_minimal").mkdir(parents=True)
+    (texts / "stages" / named("v1")).mkdir(parents=True)
     (texts / "docs").mkdir()
     (texts / "docs" / "commands.md").write_text("# Commands\n\nThe first one.\n")
     (texts / "README.md").write_text(
         "# Home\n\n[English](README.md) · [中文](README.zh-CN.md)\n\nA sum $\\sum_j s_j - m'$ and "
         "![a badge](https://example.org/badge.svg), [the lesson](notebooks/01_lesson.ipynb).\n"
     )
-    (texts / "stages" / "v1_minimal" / "README.md").write_text("# A rung\n\nIts *pangolin* story.\n")
+    (texts / "stages" / named("v1") / "README.md").write_text("# A rung\n\nIts *pangolin* story.\n")
     output = new_output("stream", text="what came out")
     svg = "<svg xmlns='http://www.w3.org/2000/svg'><title>Two cells &amp; an arrow</title></svg>"
     drawing = new_output("display_data", {"image/svg+xml": svg})
@@ -53,7 +54,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (texts / "notebooks" / "README.md").write_text("# Lessons\n")
     (texts / "examples").mkdir()
     (texts / "examples" / "README.md").write_text("# Examples\n")
-    for page in ("v1_minimal", "banks", "exercise_v1_rescale", "exercises", "gemm"):
+    for page in (named("v1"), "banks", "exercise_v1_rescale", "exercises", "gemm"):
         (target / "live" / f"{page}.html").write_text("a page")
     module.run_sphinx(texts, target, "en")
     module.run_sphinx(texts, target / "zh_CN", "zh_CN")
@@ -114,10 +115,10 @@ def test_nothing_comes_from_a_network(site: Path) -> None:
 def test_lessons_have_outputs_and_rungs_their_sources(site: Path) -> None:
     assert "what came out" in (site / "notebooks" / "01_lesson.html").read_text(encoding="utf-8")
     for language, up in (("", "../../"), ("zh_CN", "../../../")):
-        rung = (site / language / "stages" / "v1_minimal" / "README.html").read_text(encoding="utf-8")
-        assert f"href='{up}lines/v1_minimal.html'" in rung
+        rung = (site / language / "stages" / named("v1") / "README.html").read_text(encoding="utf-8")
+        assert f"href='{up}lines/{named('v1')}.html'" in rung
         live = f"live/{language}".rstrip("/")
-        assert f"href='{up}{live}/v1_minimal.html'" in rung
+        assert f"href='{up}{live}/{named('v1')}.html'" in rung
         commands = (site / language / "docs" / "commands.html").read_text(encoding="utf-8")
         assert f"href='{up.removeprefix('../')}{live}/banks.html'" in commands
         lesson = (site / language / "notebooks" / "01_lesson.html").read_text(encoding="utf-8")
@@ -152,8 +153,8 @@ def test_a_site_without_live_pages_says_so(tmp_path: Path) -> None:
 
 def test_a_source_page_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that are written again with the same contents change nothing; another line does."""
-    stage = discover()["v1_minimal"]
-    own = tmp_path / "v1_minimal"
+    stage = discover()["v1"]
+    own = tmp_path / named("v1")
     shutil.copytree(stage.path, own)
     counted = []
 
@@ -168,10 +169,10 @@ def test_a_source_page_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for _ in range(2):
         module.write_source_pages([replace(stage, path=own)], tmp_path / "lines")
         (own / "kernel.cu").write_text((own / "kernel.cu").read_text())
-    assert counted == ["v1_minimal"] and (tmp_path / "lines" / "v1_minimal.html").read_text() == "a page"
+    assert counted == [named("v1")] and (tmp_path / "lines" / f"{named('v1')}.html").read_text() == "a page"
     (own / "kernel.cu").write_text((own / "kernel.cu").read_text() + "// more\n")
     module.write_source_pages([replace(stage, path=own)], tmp_path / "lines")
-    assert counted == 2 * ["v1_minimal"]
+    assert counted == 2 * [named("v1")]
 
 
 @pytest.mark.full

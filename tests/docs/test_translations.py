@@ -9,6 +9,7 @@ import nbformat
 import polib
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from rungs import named
 
 from tools.pages import translations
 
@@ -130,15 +131,15 @@ def test_each_form_of_the_debuggers_sentences_is_in_a_lesson() -> None:
 def test_labels_of_drawings_are_translated_where_they_are() -> None:
     """Figures, names of rungs and code are none; the parts of a title are labels, too."""
     drawing = (
-        "<svg><title>block 1, on one SM; v2_warp_mma: 8 conflicts</title><path d='M 0 1'/>"
-        "<text x='1'>v2_warp_mma: 8 conflicts</text><text>0.5</text><text>sum += x[0]</text></svg>"
+        f"<svg><title>block 1, on one SM; {named('v2')}: 8 conflicts</title><path d='M 0 1'/>"
+        f"<text x='1'>{named('v2')}: 8 conflicts</text><text>0.5</text><text>sum += x[0]</text></svg>"
     )
     found = ["block {0}, on one SM", "{0}: {1} conflicts", "{0}: {1} conflicts"]
     assert list(translations.labels(drawing)) == found
     words = {"block {0}, on one SM": "一个 SM 上的 block {0}", "{0}: {1} conflicts": "{0}：{1} <次>"}
     assert translations.translated_drawing(drawing, words.__getitem__) == (
-        "<svg><title>一个 SM 上的 block 1; v2_warp_mma：8 &lt;次&gt;</title><path d='M 0 1'/>"
-        "<text x='1'>v2_warp_mma：8 &lt;次&gt;</text><text>0.5</text><text>sum += x[0]</text></svg>"
+        f"<svg><title>一个 SM 上的 block 1; {named('v2')}：8 &lt;次&gt;</title><path d='M 0 1'/>"
+        f"<text x='1'>{named('v2')}：8 &lt;次&gt;</text><text>0.5</text><text>sum += x[0]</text></svg>"
     )
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from rungs import named
 
 from ladder.cli import main
 from ladder.errors import LadderError
@@ -31,7 +32,7 @@ def test_a_wrong_value(monkeypatch, name, value, message):
 
 
 @pytest.mark.parametrize(
-    "command", [["emulate", "x.cu"], ["run", "v1_minimal"]], ids=lambda command: command[0]
+    "command", [["emulate", "x.cu"], ["run", named("v1")]], ids=lambda command: command[0]
 )
 def test_commands_look_before_they_build(monkeypatch, capsys, tmp_path, command):
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""The example in CuTe has the counts of v3_swizzle, if CUTLASS's headers are installed."""
+"""The example in CuTe has the counts of v3, if CUTLASS's headers are installed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_same_products_and_no_conflicts() -> None:
     command = [sys.executable, "-m", "ladder", "emulate", EXAMPLE, "-I", headers(), "--", "1", "64", "192"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert ": right" in done.stdout
-    row = evaluate("v3_swizzle", Problem(1, 1, 64, 192, 64), backend="emulator").row
+    row = evaluate("v3", Problem(1, 1, 64, 192, 64), backend="emulator").row
     said = done.stdout + done.stderr
     queries = 64 // 16 * (64 // 16)  # v3 loads Q's fragments from global memory
     assert count(said, "mma") == row["mma_instructions"]

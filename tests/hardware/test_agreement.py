@@ -35,6 +35,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from nightly import SLOW_TO_COMPILE, whole_rungs
+from rungs import named
 
 from ladder.counts import line_table, nsight
 from ladder.operations import DEFAULT_OPERATION, BackwardProblem, get_operation
@@ -77,21 +78,21 @@ SEVERAL = 3
 #: waits for TMA or wgmma loses at most what TMA writes, a wavefront for two sectors or more, and wgmma reads.
 MET_BY_TMA = {"wavefronts_st", "conflicts_st", "conflicts"}
 WAITING = {
-    **dict.fromkeys(("v12c_end_aligned", "b4g_wide_adds"), ("wavefronts_ld",)),
-    **dict.fromkeys(("h6_wgmma", "h6b_store", "h7_tile_scheduler"), ("wavefronts_ld", "wavefronts_st")),
-    **dict.fromkeys(("b5f_persistent", "b5g_sums_in_l2", "h8_wgmma_gradients"), ("wavefronts_ld",)),
+    **dict.fromkeys((named("v12c"), named("b4g")), ("wavefronts_ld",)),
+    **dict.fromkeys((named("h6"), named("h6b"), named("h7")), ("wavefronts_ld", "wavefronts_st")),
+    **dict.fromkeys((named("b5f"), named("b5g"), named("h8")), ("wavefronts_ld",)),
 }
 SECTORS_A_WAVEFRONT = 4
 TRAFFIC = ["tma_sectors_ld", "tma_sectors_st"]
 
 #: A block that waits for its turn polls global memory.
-POLLS = {"b3_same_bits", "b6_same_bits"}
+POLLS = {named("b3"), named("b6")}
 #: The rows of a block of h1, queries, and of h3b and h8, keys, and its warps, by head dimension. If a
 #: sequence has no rows for it and there is no bias, each of its warps reads SECTORS_OF_A_WARP fewer.
 BLOCKS = {
-    "h1_silu": dict.fromkeys((64, 128), (128, 4)),
-    "h3e_pairs": {64: (128, 4), 128: (128, 8)},
-    "h8_wgmma_gradients": dict.fromkeys((64, 128), (128, 12)),
+    named("h1"): dict.fromkeys((64, 128), (128, 4)),
+    named("h3e"): {64: (128, 4), 128: (128, 8)},
+    named("h8"): dict.fromkeys((64, 128), (128, 12)),
 }
 SECTORS_OF_A_WARP = 2
 #: By how much of its sectors h3 may read fewer.
@@ -106,7 +107,7 @@ DROPPED, CONSUMERS = 2, 8
 REDS = "smsp__sass_inst_executed_op_global_red.sum"
 
 #: How many sums of dQ a lane adds at a time.
-FLOATS = [("b2b_pairs", 1), ("b3_same_bits", 1), ("b4g_wide_adds", 4)]
+FLOATS = [(named("b2b"), 1), (named("b3"), 1), (named("b4g"), 4)]
 
 
 def files() -> list[Path]:
@@ -167,7 +168,7 @@ def usual_problems(stage: str) -> list[Any]:
 
 def tiles_of(stage: str, problem: Any) -> list[int]:
     """The blocks with rows of each sequence."""
-    lengths = problem.q_lens if stage == "h1_silu" else problem.kv_lens or problem.q_lens
+    lengths = problem.q_lens if stage == named("h1") else problem.kv_lens or problem.q_lens
     rows, _ = BLOCKS[stage][problem.head_dim]
     return [-(-length // rows) for length in lengths]
 
@@ -180,7 +181,7 @@ def warps_without_rows(stage: str, problem: Any) -> int:
 
 def changed_loads(stage: str, problem: Any, execution: Any) -> dict[str, int]:
     """How many more shared loads and wavefronts the machine code has, because ptxas divides or drops some."""
-    if stage == "h8_wgmma_gradients":
+    if stage == named("h8"):
         fewer = DROPPED * CONSUMERS * int(problem.heads) * sum(tiles_of(stage, problem))
         return {"shared_load_instructions": -fewer, "wavefronts_ld": -fewer}
     kernel = LADDER[stage].kernel
@@ -202,9 +203,9 @@ def allowed_excess(stage: str, problem: Any, counted: pd.Series, lost: int) -> d
     if stage in BLOCKS and not problem.bias_heads:
         fewer = SECTORS_OF_A_WARP * warps_without_rows(stage, problem)
         least["global_sectors_ld"] = most["global_sectors_ld"] = -fewer
-    if stage == "h3_rab":
+    if stage == named("h3"):
         least["global_sectors_ld"] = -int(FEWER_SECTORS * counted["global_sectors_ld"])
-    if stage == "h4_arrangement" and max(problem.q_lens) <= FEW_QUERIES:
+    if stage == named("h4") and max(problem.q_lens) <= FEW_QUERIES:
         least["global_sectors_ld"] = most["global_sectors_ld"] = -SECTORS_OF_FEW_QUERIES
     return {name: (least[name], most[name]) for name in COMPARED}
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from rungs import named
 
 from ladder.counts import line_table, nsight
 from ladder.operations import Problem
@@ -23,8 +24,8 @@ from ladder.stages.renamed import CHANGED
 
 PAGES = Path(__file__).parents[2] / "results" / "h200" / "pages.tar.gz"
 
-#: The name that today's v6e_parts had when it was measured.
-RENAMED = {"v4_tk_tiles": "v6e_parts"}
+#: The name that today's v6e had when it was measured.
+RENAMED = {named("v4"): named("v6e")}
 
 
 @functools.cache

@@ -88,7 +88,7 @@ def test_memory_that_runs_out_all_the_same(
 
     monkeypatch.setattr("ladder.operations.attention.inputs.make_inputs", fail)
     with pytest.raises(InvalidProblem, match="does not fit into memory"):
-        comparison.evaluate("v2_warp_mma", Problem(1, 1, 16, 16, 32), backend="emulator")
+        comparison.evaluate("v2", Problem(1, 1, 16, 16, 32), backend="emulator")
 
 
 def test_other_errors_are_no_lack_of_memory() -> None:

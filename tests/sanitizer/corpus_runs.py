@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ladder.common import cache
 from ladder.compile import EmulatorTarget, Target, build_program
+from ladder.stages import discover
 
 if TYPE_CHECKING:
     from ladder.run.emulator import Finding, ProgramResult
@@ -140,7 +141,11 @@ class Mutant:
 def mutants() -> list[Mutant]:
     """The mutants in mutants.toml."""
     table = tomllib.loads((HERE / "mutants.toml").read_text())
-    return [Mutant(name=name, replacement=entry.pop("with"), **entry) for name, entry in table.items()]
+    today = discover().today
+    return [
+        Mutant(name, today(entry.pop("stage")), replacement=entry.pop("with"), **entry)
+        for name, entry in table.items()
+    ]
 
 
 def variants(stage: str) -> tuple[list[str], str]:

@@ -26,6 +26,7 @@ from corpus_runs import (
     run_case,
     rungs_source,
 )
+from rungs import named
 
 from ladder.run.emulator import ADVICE, Finding, ProgramResult
 
@@ -214,7 +215,7 @@ def test_two_writes_at_two_lines_and_one_line_through_two_helpers() -> None:
 
 
 #: Most changes are of these rungs; the others are left to the nightly run.
-MOST_CHANGED = ("v1_minimal", "v2_warp_mma")
+MOST_CHANGED = (named("v1"), named("v2"))
 CHANGED = [
     pytest.param(stage, marks=[] if stage in MOST_CHANGED else [pytest.mark.nightly])
     for stage in sorted({mutant.stage for mutant in mutants()})

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from corpus_runs import Mutant, dtype_of, is_mutant_caught, mutants, write_rungs_stage
+from rungs import named
 
 from ladder.cli import main
 from ladder.compile import Remark
@@ -19,13 +20,13 @@ STAGES = Path(__file__).parents[2] / "stages"
 @pytest.mark.parametrize(
     "stage",
     [
-        "v1_minimal",
-        "v1b_fa2_loops",
-        "v2_warp_mma",
-        "v3_swizzle",
-        "v4_tk_tiles",
-        "v5_async",
-        "v6_late_scale",
+        named("v1"),
+        named("v1b"),
+        named("v2"),
+        named("v3"),
+        named("v4"),
+        named("v5"),
+        named("v6"),
     ],
 )
 def test_the_ladder_is_clean(stage: str) -> None:
@@ -36,7 +37,7 @@ def test_the_ladder_is_clean(stage: str) -> None:
 def broken_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """v1 without the barrier before K and V are overwritten."""
     folder = tmp_path / "broken"
-    shutil.copytree(STAGES / "v1_minimal", folder, ignore=shutil.ignore_patterns("test_*"))
+    shutil.copytree(STAGES / named("v1"), folder, ignore=shutil.ignore_patterns("test_*"))
     source = (folder / "kernel.cu").read_text()
     assert source.count("__syncthreads()") >= 2
     (folder / "kernel.cu").write_text(source.replace("__syncthreads();", "", 1))
@@ -59,7 +60,7 @@ def test_the_command_reports_and_fails(broken_stage: Path, capsys: pytest.Captur
     assert main(["check", "broken", *problem]) == 1
     text = capsys.readouterr().out
     assert "race between warps" in text and "__syncthreads()" in text and "kernel.cu:" in text
-    assert main(["check", "v1_minimal", *problem, "--json", "-"]) == 0
+    assert main(["check", "v1", *problem, "--json", "-"]) == 0
     assert capsys.readouterr().out.strip() == "[]"
 
 
@@ -89,10 +90,10 @@ SLOW = "Potential Performance Loss: wgmma.mma_async instructions are serialized 
 def test_remarks_of_ptxas_are_findings_if_the_result_is_undefined(
     message: str, is_undefined: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kernel = str(STAGES / "v1_minimal" / "kernel.cu")
+    kernel = str(STAGES / named("v1") / "kernel.cu")
     remark = Remark("C7599", message, kernel, 1, kernel, 1)
     monkeypatch.setattr("ladder.run.evaluation.sanitizing.remarks.read", lambda folder: (remark,))
-    words = ["v1_minimal", "--problem", "1,1,64,64,32"]
+    words = [named("v1"), "--problem", "1,1,64,64,32"]
     assert main(["check", *words]) == int(is_undefined)
     checked = capsys.readouterr().out
     assert "C7599" in checked and "kernel.cu:1" in checked and checked.count("kernel.cu:1") == 1
@@ -102,10 +103,10 @@ def test_remarks_of_ptxas_are_findings_if_the_result_is_undefined(
 def test_remarks_of_ptxas_are_shown_beside_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kernel = str(STAGES / "v1_minimal" / "kernel.cu")
+    kernel = str(STAGES / named("v1") / "kernel.cu")
     remark = Remark("C7519", "warpgroup.arrive is injected", kernel, 1, kernel, 1)
     monkeypatch.setattr("ladder.run.evaluation.sanitizing.remarks.read", lambda folder: (remark,))
-    assert main(["lines", "v1_minimal", "--problem", "1,1,64,64,32"]) == 0
+    assert main(["lines", "v1", "--problem", "1,1,64,64,32"]) == 0
     text = capsys.readouterr().out
     assert "C7519" in text and "kernel.cu:1" in text and "wgmma.fence is missing" in text
 

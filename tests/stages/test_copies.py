@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rungs import named
 
 from ladder.stages import discover, root
 
@@ -94,7 +95,7 @@ def test_a_copy_is_not_judged_by_what_a_wrong_rung_before_it_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """pytest keeps what a failed test was reading, unfinished, while the next rung is judged."""
-    texts = {file: (root() / "v1_minimal" / file).read_text() for file in ("kernel.cu", "stage.toml")}
+    texts = {file: (root() / named("v1") / file).read_text() for file in ("kernel.cu", "stage.toml")}
     in_log2 = texts["kernel.cu"].replace("logf(l_gmem[row])", "log2f(l_gmem[row])")
     assert in_log2 != texts["kernel.cu"]
     for name, kernel in (("a_wrong", in_log2), ("b_right", texts["kernel.cu"])):

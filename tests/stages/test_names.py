@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from ladder.errors import StageError
+from ladder.errors import EarlierName, StageError
 from ladder.stages import discover
+from ladder.stages.renamed import OTHER_NAMES
 
 OWN = [stage for stage in discover() if stage.is_own]
 
 
 def test_a_number_names_the_projects_rung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    numbers = [stage.name.partition("_")[0] for stage in OWN]
+    numbers = [stage.number for stage in OWN]
     assert [discover()[number].name for number in numbers] == [stage.name for stage in OWN]
     assert discover().today("v3b") == discover()["v3b"].name != discover().today("v3")
     with pytest.raises(StageError, match="there is no stage 'v99'"):
@@ -26,3 +27,10 @@ def test_a_number_names_the_projects_rung(tmp_path: Path, monkeypatch: pytest.Mo
         (tmp_path / name / "stage.toml").write_text((discover()["v1"].path / "stage.toml").read_text())
     monkeypatch.setenv("LADDER_STAGES", str(tmp_path))
     assert discover()["v3"].name == "v3" and not discover()["v4"].name.endswith("mine")
+
+
+def test_a_renamed_rungs_name_is_an_alias(monkeypatch: pytest.MonkeyPatch) -> None:
+    today = discover()["v5"].name
+    monkeypatch.setitem(OTHER_NAMES, "v5z_called", today)
+    with pytest.warns(EarlierName, match=f"v5z_called is part of {today} today"):
+        assert discover()["v5z_called"].name == today

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rungs import named
 
 from ladder import stages
 from ladder.cli import main
@@ -25,7 +26,7 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("origin", ["v1_minimal", "v4_tk_tiles", "b2_one_pass"])
+@pytest.mark.parametrize("origin", [named("v1"), named("v4"), named("b2")])
 def test_the_copy_is_a_rung_on_top_of_its_origin(home: Path, origin: str) -> None:
     mine, source = new_stage("mine", origin), stages.discover()[origin]
     assert mine.path == home / "my_rungs" / "mine"
@@ -41,9 +42,9 @@ def test_the_copy_is_a_rung_on_top_of_its_origin(home: Path, origin: str) -> Non
 
 
 def test_it_counts_what_its_origin_counts(home: Path) -> None:
-    new_stage("mine", "v1_minimal")
+    new_stage("mine", named("v1"))
     problem = Problem(1, 1, 33, 40, 32)
-    rows = [evaluate(name, problem, backend="emulator").row for name in ("v1_minimal", "mine")]
+    rows = [evaluate(name, problem, backend="emulator").row for name in (named("v1"), "mine")]
     assert rows[1].pop("stage") == "mine"
     assert {**rows[0], "stage": None} == {**rows[1], "stage": None}
 
@@ -51,7 +52,7 @@ def test_it_counts_what_its_origin_counts(home: Path) -> None:
 def test_it_is_found_from_below_and_not_from_elsewhere(home: Path, tmp_path_factory, monkeypatch) -> None:
     below = home / "a" / "b"
     below.mkdir(parents=True)
-    new_stage("mine", "v1_minimal")
+    new_stage("mine", named("v1"))
     monkeypatch.chdir(below)
     assert stages.discover()["mine"].path == home / "my_rungs" / "mine"
     assert new_stage("second", "mine").path == home / "my_rungs" / "second"
@@ -61,31 +62,31 @@ def test_it_is_found_from_below_and_not_from_elsewhere(home: Path, tmp_path_fact
 
 
 def test_a_folder_named_twice_is_read_once(home: Path, monkeypatch) -> None:
-    new_stage("mine", "v1_minimal")
+    new_stage("mine", named("v1"))
     monkeypatch.setenv("LADDER_STAGES", str(home / "my_rungs"))
     ladder = stages.discover()
-    assert ladder["mine"].title == "mine, from v1_minimal" and not ladder.broken
+    assert ladder["mine"].title == f"mine, from {named('v1')}" and not ladder.broken
 
 
 def test_elsewhere_the_command_says_how_it_is_found(home: Path, capsys) -> None:
-    assert main(["new", "mine", "--from", "v2_warp_mma", "--folder", "other place"]) == 0
+    assert main(["new", "mine", "--from", "v2", "--folder", "other place"]) == 0
     assert f"export LADDER_STAGES='{home / 'other place'}'" in capsys.readouterr().out
-    assert main(["new", "also_mine", "--from", "v2_warp_mma"]) == 0
+    assert main(["new", "also_mine", "--from", "v2"]) == 0
     assert "LADDER_STAGES" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("name", "origin", "message"),
     [
-        ("2nd", "v1_minimal", "'2nd' cannot be the name"),
-        ("my-rung", "v1_minimal", "cannot be the name"),
-        ("../mine", "v1_minimal", "cannot be the name"),
-        ("été", "v1_minimal", "cannot be the name"),
-        ("include", "v1_minimal", "cannot be the name"),
-        ("m" * 61, "v1_minimal", "more than 60 characters"),
-        ("v2_warp_mma", "v1_minimal", "there is a stage v2_warp_mma already"),
-        ("v1_lse", "v1_minimal", "v1_lse is an exercise"),
-        ("mine", "v2_warp_nma", "did you mean v2_warp_mma"),
+        ("2nd", named("v1"), "'2nd' cannot be the name"),
+        ("my-rung", named("v1"), "cannot be the name"),
+        ("../mine", named("v1"), "cannot be the name"),
+        ("été", named("v1"), "cannot be the name"),
+        ("include", named("v1"), "cannot be the name"),
+        ("m" * 61, named("v1"), "more than 60 characters"),
+        (named("v2"), named("v1"), f"there is a stage {named('v2')} already"),
+        ("v1_lse", named("v1"), "v1_lse is an exercise"),
+        ("mine", "v2_warp_nma", f"did you mean {named('v2')}"),
     ],
 )
 def test_what_is_refused(home: Path, name: str, origin: str, message: str) -> None:
@@ -95,24 +96,24 @@ def test_what_is_refused(home: Path, name: str, origin: str, message: str) -> No
 
 
 def test_what_is_there_stays(home: Path) -> None:
-    kernel = new_stage("mine", "v1_minimal").kernel
+    kernel = new_stage("mine", named("v1")).kernel
     kernel.write_text("// my work")
     with pytest.raises(StageError, match="a stage mine already"):
-        new_stage("mine", "v2_warp_mma")
+        new_stage("mine", named("v2"))
     (home / "my_rungs" / "empty").mkdir()
     with pytest.raises(StageError, match="empty is there already"):
-        new_stage("empty", "v2_warp_mma")
+        new_stage("empty", named("v2"))
     assert kernel.read_text() == "// my work"
 
 
 def test_a_folder_that_cannot_be_written_is_named(home: Path) -> None:
     (home / "file").touch()
     with pytest.raises(LadderError, match="file"):
-        new_stage("mine", "v1_minimal", home / "file")
+        new_stage("mine", named("v1"), home / "file")
 
 
 def test_rungs_of_somebody_else_are_not_run(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    new_stage("mine", "v1_minimal")
+    new_stage("mine", named("v1"))
     monkeypatch.setattr("os.getuid", lambda: home.stat().st_uid + 1)
     ladder = stages.discover()
     assert "mine" not in [stage.name for stage in ladder]
@@ -122,7 +123,7 @@ def test_rungs_of_somebody_else_are_not_run(home: Path, monkeypatch: pytest.Monk
 
 def test_one_rung_of_somebody_else_is_not_run(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("mine", "theirs"):
-        new_stage(name, "v1_minimal")
+        new_stage(name, named("v1"))
     mine = places.is_users
     monkeypatch.setattr(places, "is_users", lambda folder: folder.name != "theirs" and mine(folder))
     ladder = stages.discover()
@@ -135,7 +136,7 @@ def test_a_rung_that_cannot_be_read_fails_alone(
     home: Path, monkeypatch: pytest.MonkeyPatch, hidden: str
 ) -> None:
     for name in ("mine", "theirs"):
-        new_stage(name, "v1_minimal")
+        new_stage(name, named("v1"))
     path = home / "my_rungs" / "theirs" / ("" if hidden == "theirs" else hidden)
     access, iterdir = os.access, Path.iterdir
 

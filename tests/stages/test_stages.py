@@ -1,6 +1,7 @@
 import shutil
 
 import pytest
+from rungs import named
 
 from ladder import stages
 from ladder.compile import CudaTarget
@@ -203,4 +204,4 @@ def test_options_as_text() -> None:
 def test_a_stage_with_options_as_text(folder) -> None:
     stage, options = stages.stage_and_options("mine:BR=128")
     assert stage == stages.discover()["mine"] and options == {"BR": 128}
-    assert stages.stage_and_options("v2_warp_mma")[1] == stages.discover()["v2_warp_mma"].chosen_options({})
+    assert stages.stage_and_options(named("v2"))[1] == stages.discover()["v2"].chosen_options({})

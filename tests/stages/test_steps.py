@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rungs import named
 
 from ladder.compile import build
 from ladder.run.backends import get_backend
@@ -18,61 +19,61 @@ from tools.measure import steps
 LIMIT = 60
 #: Steps that need more, each with its reason.
 LONGER = {
-    "v2_warp_mma": (115, "from scalar arithmetic to fragments: nothing of the loops' inside stays"),
-    "v3b_tiles": (155, "the tile library arrives: most of these lines are its own"),
-    "v8_tma": (80, "the library's mbarriers, rings and TMA loads arrive"),
-    "b2_one_pass": (
+    named("v2"): (115, "from scalar arithmetic to fragments: nothing of the loops' inside stays"),
+    named("v3b"): (155, "the tile library arrives: most of these lines are its own"),
+    named("v8"): (80, "the library's mbarriers, rings and TMA loads arrive"),
+    named("b2"): (
         65,
         "dQ takes another way: dS in shared memory, atomic sums, and a kernel that rounds them",
     ),
-    "b4_wgmma": (65, "five products on wgmma, and no pairs of warps"),
-    "b4b_tma": (65, "loads of six operands by TMA, two of them vectors"),
-    "b4d_roles": (70, "roles, and TMA stores, which gain only with them"),
-    "b5d_80_queries": (
+    named("b4"): (65, "five products on wgmma, and no pairs of warps"),
+    named("b4b"): (65, "loads of six operands by TMA, two of them vectors"),
+    named("b4d"): (70, "roles, and TMA stores, which gain only with them"),
+    named("b5d"): (
         105,
         "tiles that leave no room for the rings' padding have barriers of their own; exponentials are in two "
         "parts, dK under the first, dQ under the second",
     ),
-    "b5f_persistent": (
+    named("b5f"): (
         125,
         "work items and the number that roles read, and each role's loop over the items, with its turns",
     ),
-    "b5g_sums_in_l2": (
+    named("b5g"): (
         130,
         "work items round shares of sums, with TMA stores from the memory of dS; and a ring with counters, "
         "for which the producer and the store warps wait",
     ),
-    "x1_varlen": (
+    named("x1"): (
         85,
         "work items that find their sequence, half of these lines; and TMA stores of jagged tensors",
     ),
-    "x1b_varlen_gradients": (
+    named("x1b"): (
         95,
         "row statistics of padded sequences, a third of these lines; tile numbers; and jagged tensors' TMA, "
         "also of dQ",
     ),
-    "d4_one_launch": (
+    named("d4"): (
         130,
         "work items that find their sequence, blocks that count themselves in, and a merge within the loop, "
         "whose loads are issued together",
     ),
-    "d6_fp8_cache": (70, "the library's operands in e4m3 arrive, half of these lines"),
-    "h2_masks": (85, "the mask arrives: a third of these lines is its header"),
-    "h3b_gradients": (
+    named("d6"): (70, "the library's operands in e4m3 arrive, half of these lines"),
+    named("h2"): (85, "the mask arrives: a third of these lines is its header"),
+    named("h3b"): (
         130,
         "HSTU attention's gradients instead of attention's: jagged batches, masks and silu's slope",
     ),
-    "h3c_bias_gradient": (
+    named("h3c"): (
         95,
         "the bias arrives: the library's matrices with a stride of their own, and zeros where the mask hides",
     ),
-    "h5b_wgmma": (130, "HSTU attention instead of attention: jagged batches, and silu"),
-    "h6_wgmma": (105, "the masks of h2_masks, and the visits by which the producer tells of them"),
-    "h7_tile_scheduler": (
+    named("h5b"): (130, "HSTU attention instead of attention: jagged batches, and silu"),
+    named("h6"): (105, f"the masks of {named('h2')}, and the visits by which the producer tells of them"),
+    named("h7"): (
         105,
         "v12's tile scheduler: work items beside Q, tiles that end with the last query, groups of heads",
     ),
-    "h8_wgmma_gradients": (
+    named("h8"): (
         255,
         "HSTU's gradients instead of attention's: silu's slope, and a mask that the producer reads",
     ),
@@ -80,7 +81,7 @@ LONGER = {
 #: The most lines of code of a function.
 PAGE = 80
 #: One thread issues what all others wait for, so these kernels are read in one piece.
-WHOLE = {"n1_tmem": 92, "n2_o_in_tmem": 90, "n3_p_in_tmem": 90}
+WHOLE = {named("n1"): 92, named("n2"): 90, named("n3"): 90}
 
 
 def own_stages() -> list[Stage]:
@@ -103,12 +104,12 @@ def test_no_exception_outlives_its_step() -> None:
 
 def test_the_count_does_not_depend_on_what_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is of the kernels that the problem needs, also where all kernels have been built."""
-    stage = discover()["v1_minimal"]
+    stage = discover()["v1"]
     target = get_backend("emulator").target(stage, None)
     whole = build(stage, target, stage.chosen_options({}))
     read: list[Path] = []
     monkeypatch.setattr(steps, "build", lambda *asked, **more: read.append(build(*asked, **more)) or read[-1])
-    steps.library_lines.__wrapped__("v1_minimal")
+    steps.library_lines.__wrapped__(named("v1"))
     assert read != [whole]
 
 
@@ -169,7 +170,7 @@ def test_lines_are_compared_without_comments_space_and_name(tmp_path: Path) -> N
         (tmp_path / name).mkdir()
         for file, text in files.items():
             (tmp_path / name / f"{file}.h").write_text(text)
-        return replace(discover()["v1_minimal"], name=name, path=tmp_path / name)
+        return replace(discover()["v1"], name=name, path=tmp_path / name)
 
     before = stage("one", kernel='a();\n  b();  // c\nfail("one: d");\n', gone="x;\ny;\n")
     after = stage("two", kernel='\nb( );\nfail("two: d"); /* e\n f */ g();\nnew_line();\n', new="z;\n")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from nightly import whole_rungs
+from rungs import named
 
 from ladder.cli import main
 from ladder.stages import discover, include_directory
@@ -16,9 +17,9 @@ PROGRAM, PROGRAM_OF_GRADIENTS = (Path(__file__).with_name(name) for name in ("it
 LARGE_GROUPS, SMALL_GROUPS, GRADIENTS = (
     [pytest.param(rung, marks=[] if rung in whole_rungs() else [pytest.mark.nightly]) for rung in rungs]
     for rungs in (
-        ("v12_order", "v12b_counter"),
-        ("v12c_end_aligned", "x2_window", "x3_sink", "x4_softcap"),
-        ("b5f_persistent", "b5g_sums_in_l2"),
+        (named("v12"), named("v12b")),
+        (named("v12c"), named("x2"), named("x3"), named("x4")),
+        (named("b5f"), named("b5g")),
     )
 )
 ORDERED = [*LARGE_GROUPS, *SMALL_GROUPS]
@@ -74,7 +75,7 @@ def test_without_a_mask_heads_follow_each_other(items: Callable[..., Items], run
 
 def test_with_a_sliding_window_heads_follow_each_other(items: Callable[..., Items]) -> None:
     """Its items see as many keys: blocks that work on one head read the same keys."""
-    found = items("x2_window", 1, 6, 1000, 1000, is_causal=SLIDING, blocks=132)
+    found = items(named("x2"), 1, 6, 1000, 1000, is_causal=SLIDING, blocks=132)
     heads = [head for head, _, _ in found]
     assert heads == sorted(heads)
     assert max(keys for _, _, keys in found) == 192 + 100

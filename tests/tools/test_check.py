@@ -4,7 +4,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from rungs import named
 
+from ladder.stages import discover
 from tools import changed_tests, check
 
 ROOT = Path(__file__).parents[2]
@@ -14,25 +16,24 @@ def nearest(path: str) -> changed_tests.Nearest:
     return changed_tests.nearest(ROOT, path)
 
 
-def rung(name: str) -> str:
-    (kernel,) = (ROOT / "stages").glob(f"**/{name}/kernel.cu")
-    return str(kernel.parent.relative_to(ROOT))
+def rung(number: str) -> str:
+    return str(discover()[number].path.relative_to(ROOT))
 
 
 def test_a_rung_needs_one_kernel_its_step_and_its_childrens() -> None:
-    found = nearest(f"{rung('v2_warp_mma')}/kernel.cu")
+    found = nearest(f"{rung('v2')}/kernel.cu")
     assert found.first[:2] == (
-        "stages/test_matrix.py::test_one_kernel+v2_warp_mma",
-        "tests/stages/test_steps.py::v2_warp_mma",
+        f"stages/test_matrix.py::test_one_kernel+{named('v2')}",
+        f"tests/stages/test_steps.py::{named('v2')}",
     )
-    assert "tests/stages/test_steps.py::v3_swizzle" in found.first
-    assert f"{rung('v2_warp_mma')}/test_v2_warp_mma.py" in found.then
+    assert f"tests/stages/test_steps.py::{named('v3')}" in found.first
+    assert f"{rung('v2')}/test_{named('v2')}.py" in found.then
     assert "tests/course/exercises/test_exercises.py::v2_row_max" in found.then
 
 
 def test_a_page_of_a_rung_compiles_no_kernel() -> None:
-    found = nearest(f"{rung('v3_swizzle')}/README.md")
-    assert found.first == ("tests/stages/test_steps.py::v3_swizzle", *changed_tests.PAGES)
+    found = nearest(f"{rung('v3')}/README.md")
+    assert found.first == (f"tests/stages/test_steps.py::{named('v3')}", *changed_tests.PAGES)
     assert found.then == ()
 
 
@@ -81,11 +82,11 @@ def test_the_nearest_of_every_file_come_first_and_once() -> None:
     [
         ("tests/a.py", "tests/a.py::test_x[1]", True),
         ("tests/a.py", "tests/b.py::test_x[1]", False),
-        ("a.py::test_x+v3_swizzle", "a.py::test_x[v3_swizzle-emulator]", True),
-        ("a.py::test_x+v3_swizzle", "a.py::test_x[emulator-v3_swizzle: B=1]", True),
-        ("a.py::test_x+v3_swizzle", "a.py::test_y[v3_swizzle-emulator]", False),
-        ("a.py::v3_swizzle", "a.py::test_x[v3_swizzle/kernel.cu]", True),
-        ("a.py::b4_wgmma", "a.py::test_x[b4_wgmma_more]", False),
+        (f"a.py::test_x+{named('v3')}", f"a.py::test_x[{named('v3')}-emulator]", True),
+        (f"a.py::test_x+{named('v3')}", f"a.py::test_x[emulator-{named('v3')}: B=1]", True),
+        (f"a.py::test_x+{named('v3')}", f"a.py::test_y[{named('v3')}-emulator]", False),
+        (f"a.py::{named('v3')}", f"a.py::test_x[{named('v3')}/kernel.cu]", True),
+        (f"a.py::{named('b4')}", f"a.py::test_x[{named('b4')}_more]", False),
     ],
 )
 def test_words_choose_tests(selector: str, test: str, selected: bool) -> None:
@@ -93,8 +94,8 @@ def test_words_choose_tests(selector: str, test: str, selected: bool) -> None:
 
 
 def test_a_whole_file_wins_over_words_of_it() -> None:
-    wanted = check.by_file(["a.py::v3_swizzle", "a.py"])
-    assert check.is_selected("a.py::test_x[v2_warp_mma]", wanted)
+    wanted = check.by_file([f"a.py::{named('v3')}", "a.py"])
+    assert check.is_selected(f"a.py::test_x[{named('v2')}]", wanted)
 
 
 @pytest.fixture

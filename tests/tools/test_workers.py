@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rungs import named
 
 ROOT = Path(__file__).parents[2]
 ALL = (os.cpu_count() or 1) + 1
@@ -20,7 +21,7 @@ USUAL, WITHOUT_NIGHTLY = "not full", "not full and not nightly"
         (["."], {}, ALL, WITHOUT_NIGHTLY),
         (["-m", "not full"], {}, ALL, USUAL),
         (["stages"], {"numprocesses": 2}, 2, WITHOUT_NIGHTLY),
-        (["stages"], {"keyword": "v3_swizzle"}, None, USUAL),
+        (["stages"], {"keyword": named("v3")}, None, USUAL),
         (["stages"], {"usepdb": True}, None, USUAL),
         (["stages", "tests/common"], {}, None, USUAL),
         (["stages/test_matrix.py::test_one_kernel"], {}, None, USUAL),

@@ -109,7 +109,11 @@ def sampled(found: Sequence[Mutant], count: int) -> list[Mutant]:
 def equivalent() -> dict[str, str]:
     """The reasons why mutants compute the same as their rung, by name of the mutant."""
     table = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8"))
-    return {entry["name"]: entry["reason"] for entry in table.get("mutant", [])}
+    found, ladder = {}, discover()
+    for entry in table["mutant"]:
+        of, _, change = entry["name"].partition("-")
+        found[f"{ladder.today(of)}-{change}"] = entry["reason"]
+    return found
 
 
 # --- judges, each in a process of its own -------------------------------------------------------------------

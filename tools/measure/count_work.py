@@ -2,7 +2,7 @@
 """Counts the work of rungs on measured problems, for the bounds of their times: it takes no GPU.
 
     python -m tools.measure.count_work                  # writes results/work.csv
-    python -m tools.measure.count_work v3_swizzle       # only these rows; the others stay
+    python -m tools.measure.count_work v3       # only these rows; the others stay
 
 The rungs and problems are those of results/h200/bounds.csv. A row has the launch's grid on 132
 multiprocessors, its equal work items by kind, and the amount of all per kind

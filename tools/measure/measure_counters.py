@@ -8,7 +8,7 @@ It takes some minutes and writes into DIR:
 
 counters.csv      some rows per stage and calibration problem of its operation (at most one block per SM):
                   what was measured on what, then every metric as ncu gave it
-arbitration.csv   the same for a grid that fills the GPU, several times over, and for v3_swizzle at d = 64
+arbitration.csv   the same for a grid that fills the GPU, several times over, and for v3 at d = 64
                   with the swizzle parameters that are right for d = 128: conflicts of addresses against
                   lost arbitration between clients of the L1
 pages.tar.gz      the report of one launch of each of these stages, its source pages as printed, by SASS and
@@ -48,7 +48,7 @@ from ladder.operations import (  # noqa: E402
     get_operation,
     operation_of,
 )
-from ladder.stages import Stage, discover, root  # noqa: E402
+from ladder.stages import Stage, discover  # noqa: E402
 
 #: Metrics beside the table's, which explain them.
 OTHER_METRICS = (
@@ -150,9 +150,9 @@ def environment_here(ncu: Path) -> dict[str, str]:
 
 
 def with_foreign_swizzle(folder: Path) -> str:
-    """Makes a copy of v3_swizzle whose 16-bit tiles always use the shift that is right for d = 128."""
+    """Makes a copy of v3 whose 16-bit tiles always use the shift that is right for d = 128."""
     name = "v3_swizzle_for_128"
-    shutil.copytree(root() / "v3_swizzle", folder / name)
+    shutil.copytree(discover()["v3"].path, folder / name)
     kernel = folder / name / "kernel.cu"
     text, changed = re.subn(
         r"(static constexpr int S = )(.*?);", r"\1sizeof(T) == 2 ? 4 : \2;", kernel.read_text()
@@ -231,7 +231,7 @@ def measure(out: Path, names: list[str]) -> None:
         foreign.mkdir()
         metrics = metrics_here(ncu, pages)
         os.environ["LADDER_STAGES"] = str(foreign)
-        wrong = [with_foreign_swizzle(foreign)] if "v3_swizzle" in names else []
+        wrong = [with_foreign_swizzle(foreign)] if discover()["v3"].name in names else []
         names = build_all([*names, *wrong])
         print(f"built {', '.join(names)}", flush=True)
         for name in names:
@@ -252,7 +252,7 @@ def measure(out: Path, names: list[str]) -> None:
 
 def fills_the_gpu(stage: Stage) -> bool:
     """Whether arbitration is measured: v1 is slow, and what runs on sm_90a alone has no ldmatrix."""
-    return stage.computes == DEFAULT_OPERATION and stage.name != "v1_minimal" and not stage.only_arch
+    return stage.computes == DEFAULT_OPERATION and stage.number != "v1" and not stage.only_arch
 
 
 def measure_arbitration(

@@ -38,6 +38,7 @@ from ladder.errors import LadderError
 from ladder.operations import HstuBackwardProblem, HstuProblem, operation_of
 from ladder.operations.hstu.mask import CAUSAL
 from ladder.operations.hstu.shapes import bench_problems
+from ladder.stages import discover
 from tools.measure.side_by_side import (
     Checker,
     Contender,
@@ -53,7 +54,7 @@ from tools.measure.side_by_side import (
 )
 
 #: What is measured by default, beside the peers.
-RUNGS = ("h2_masks", "h6_wgmma", "h3b_gradients", "h3e_pairs")
+RUNGS = tuple(map(discover().today, ("h2", "h6", "h3b", "h3e")))
 KINDS: dict[str, type[HstuProblem]] = {"forward": HstuProblem, "backward": HstuBackwardProblem}
 #: The peers spend up to a third of a millisecond of the host's time per launch.
 CYCLES_AHEAD = 6_000_000

@@ -41,7 +41,7 @@ from tools.measure.side_by_side import (
 )
 
 #: By operation, the rung that the others are compared with.
-DENSE = {"attention": "v12c_end_aligned", "attention_backward": "b5e_loads_ahead"}
+DENSE = {"attention": discover().today("v12c"), "attention_backward": discover().today("b5e")}
 HEADS, TOKENS, LENGTH, HEAD_DIMS = 16, 16_384, 4096, (64, 128)
 #: None, then windows of gpt-oss and of Gemma 2, and the causal one.
 MASKS = (None, (127, 0), (1023, 0), (4095, 0), (-1, 0))

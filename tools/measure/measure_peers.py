@@ -37,6 +37,7 @@ from torch.nn.attention import SDPBackend
 from ladder.errors import LadderError
 from ladder.operations import BackwardProblem, Problem, operation_of
 from ladder.operations.attention.baselines import attend
+from ladder.stages import discover
 from tools.measure.attention_inputs import make_inputs
 from tools.measure.fa3_library import FlashAttention3
 from tools.measure.side_by_side import (
@@ -53,10 +54,11 @@ from tools.measure.side_by_side import (
 )
 
 #: What is measured by default, beside the peers.
-RUNGS = (
-    *("v11b_store", "v12_order", "v12c_end_aligned"),
-    *("b4g_wide_adds", "b5_early_dv", "b5b_store_warps", "b5d_80_queries"),
-    *("b5e_loads_ahead", "b5f_persistent", "b5g_sums_in_l2", "b6_same_bits"),
+RUNGS = tuple(
+    map(
+        discover().today,
+        ("v11b", "v12", "v12c", "b4g", "b5", "b5b", "b5d", "b5e", "b5f", "b5g", "b6"),
+    )
 )
 
 

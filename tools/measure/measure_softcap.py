@@ -35,7 +35,7 @@ from tools.bench import gpu
 from tools.measure.variants import make_variant, own_stages
 
 #: The rung beside which each is measured.
-RUNGS = {"x4_softcap": "v12c_end_aligned", "x4b_softcap_gradients": "b5e_loads_ahead"}
+RUNGS = {"x4_softcap": discover().today("v12c"), "x4b_softcap_gradients": discover().today("b5e")}
 #: Their lines with exp2 and with tanh; helpers are inserted before the last one.
 LINES = {
     "x4_softcap": (

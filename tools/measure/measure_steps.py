@@ -5,7 +5,7 @@
 
 ``speed.csv`` has attention's rungs and ``backward.csv`` those of its gradients, beside torch's backends,
 ``hstu.csv`` those of HSTU attention, and ``few_queries.csv`` the same with few queries and many keys, the
-case of h4_arrangement: one row per contender and problem, like ``python -m tools.bench gpu``. The rows of a
+case of h4: one row per contender and problem, like ``python -m tools.bench gpu``. The rows of a
 problem are written as soon as all its contenders are measured, so a run that is stopped keeps the problems
 before. Rungs in fp32 have smaller problems of their own. Needs what ``measure_climb.py`` needs.
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures which warpgroup of a block does what when, in v9_roles and v10b_overlap.
+"""Measures which warpgroup of a block does what when, in v9 and v10b.
 
     python3 -m tools.measure.measure_timeline --out results/h200/timeline.csv
     python -m tools.measure.measure_timeline --backend emulator --out results/timeline_emulator.csv
@@ -25,6 +25,7 @@ from ladder.call.runs import Choice, prepare
 from ladder.common import files
 from ladder.errors import LadderError
 from ladder.operations import Problem, operation_of
+from ladder.stages import discover
 from tools.bench import provenance
 from tools.measure.variants import make_variant, own_stages
 
@@ -38,13 +39,14 @@ CLOCKS = {"cuda": "clock64()", "emulator": "atomicAdd(&made, 1ull)"}
 #: The marks: a consumer's products begin, S is there, its weights are, O is; the producer asks for a tile.
 BEGUN, S_READY, P_READY, O_READY, LOAD = range(5)
 
+V9, V10B = map(discover().today, ("v9", "v10b"))
 #: What a role does, with the marks at its beginning and end. v10b's two products are in flight together.
 STEPS = {
-    "v9_roles": [
+    V9: [
         ("products", BEGUN, S_READY), ("softmax", S_READY, P_READY), ("products", P_READY, O_READY),
         ("load", LOAD, LOAD),
     ],
-    "v10b_overlap": [("products", BEGUN, O_READY), ("softmax", S_READY, P_READY), ("load", LOAD, LOAD)],
+    V10B: [("products", BEGUN, O_READY), ("softmax", S_READY, P_READY), ("load", LOAD, LOAD)],
 }  # fmt: skip
 
 _RECORDER = """
@@ -82,7 +84,7 @@ void write_marks() {
 def replacements(stage: str, clock: str) -> dict[str, str]:
     """Texts of the rung's kernel.cu, and what takes their place.
 
-    In v10b_overlap the weights count as there when the consumer asks for its turn: ptxas moves exponentials
+    In v10b the weights count as there when the consumer asks for its turn: ptxas moves exponentials
     past the wait for O.
     """
     recorder = _RECORDER.replace("%CLOCK%", clock)
@@ -94,7 +96,7 @@ def replacements(stage: str, clock: str) -> dict[str, str]:
         ': launch");\n': ': launch");\n    write_marks();\n',
         "  zero(rows.l);\n": "  zero(rows.l);\n  Recorder mark{warpgroup::index()};\n",
     }
-    if stage == "v9_roles":
+    if stage == V9:
         return common | {
             "mma_ABt(s, q_smem, smem.k.wait_full(turn));\n    warpgroup::mma_wait(s);": (
                 f"mma_ABt(s, q_smem, (smem.k.wait_full(turn), mark({BEGUN}), smem.k.wait_full(turn)));\n"

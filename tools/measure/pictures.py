@@ -46,6 +46,8 @@ _UNITS = {
     "l2": "L2",
     "dram": "DRAM",
 }
+#: The columns of data that have the names of rungs.
+_NAMES = frozenset({"stage", "contender"})
 #: The problem that all rungs were measured on, each in its own dtype.
 _ROOFLINE_PROBLEM = Problem(4, 16, 1024, 1024, 64)
 
@@ -208,6 +210,13 @@ def digest(data: pd.DataFrame) -> str:
     return hashlib.sha256(data.to_csv(index=False, float_format="%.6g").encode()).hexdigest()[:16]
 
 
+def data_of(name: str) -> pd.DataFrame:
+    """The picture's data with the numbers of rungs, which stay when a rung is renamed."""
+    numbers = {stage.name: stage.number for stage in discover()}
+    data = ALL[name].data()
+    return data.assign(**{column: data[column].replace(numbers) for column in _NAMES.intersection(data)})
+
+
 def path(name: str) -> Path:
     return PICTURES / f"{name}.svg"
 
@@ -215,17 +224,16 @@ def path(name: str) -> Path:
 def is_stale(name: str) -> bool:
     """Whether the picture is missing or was drawn from other data."""
     file = path(name)
-    return not file.is_file() or f"data {digest(ALL[name].data())}" not in file.read_text()
+    return not file.is_file() or f"data {digest(data_of(name))}" not in file.read_text()
 
 
 def write(name: str) -> None:
     """Draws the picture; the same data always give the same file."""
     from ladder.show.plots import as_svg
 
-    picture = ALL[name]
-    data = picture.data()
+    data = data_of(name)
     PICTURES.mkdir(exist_ok=True)
-    path(name).write_text(as_svg(picture.draw(data), f"data {digest(data)}"), encoding="utf-8")
+    path(name).write_text(as_svg(ALL[name].draw(data), f"data {digest(data)}"), encoding="utf-8")
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
 """In which order ptxas issues a rung's ldmatrix and mma: from machine code, so it takes no GPU.
 
     pip install nvidia-cuda-nvdisasm
-    python -m tools.measure.sass_order v2_warp_mma v4_tk_tiles --nvdisasm PATH
+    python -m tools.measure.sass_order v2 v4 --nvdisasm PATH
 
 nvdisasm is in that wheel as nvidia/cu13/bin/nvdisasm. A rung is compiled for sm_90 with the pinned compiler,
 for d = 64 and bf16 alone. A row of the table is a kernel: ``4 ldmatrix, 2 mma, ...`` in the order of the

@@ -33,11 +33,12 @@ from torch.nn.attention import SDPBackend
 from ladder.call import waves
 from ladder.operations import Problem
 from ladder.operations.attention.baselines import attend
+from ladder.stages import discover
 from tools.bench.provenance import measured_on
 from tools.measure.attention_inputs import make_inputs
 from tools.measure.side_by_side import Rungs, of_function
 
-RUNGS = ("v8_tma", "v9_roles", "v10b_overlap", "v11b_store", "v12_order", "v12b_counter", "v12c_end_aligned")
+RUNGS = tuple(map(discover().today, ("v8", "v9", "v10b", "v11b", "v12", "v12b", "v12c")))
 #: Chosen before any rung was tuned on these problems.
 SEED = 20261128
 #: The time that a graph takes, of as many calls as that needs.
@@ -120,7 +121,7 @@ def measured(rungs: Rungs, problem: Problem, rounds: int) -> list[dict[str, Any]
     """The rows of one problem. Raises ValueError for a rung whose o is not that of the others."""
     runs = dict(contenders(rungs, problem))
     outputs = {name: first_output(run()) for name, run in runs.items()}
-    expected = outputs["v8_tma"].float()
+    expected = outputs[RUNGS[0]].float()
     for name, o in outputs.items():
         if not torch.allclose(o.float(), expected, rtol=0, atol=0.05):
             raise ValueError(f"{name} on {problem}: o is another")
@@ -148,7 +149,7 @@ def fitted(table: pd.DataFrame) -> dict[str, dict[int, waves.Cost]]:
     kinds = [(rung, int(d)) for rung in waves.COSTS for d in sorted(table.d.unique())]
     found: dict[str, dict[int, waves.Cost]] = {}
     for rung, d in kinds:
-        rows = table[(table.contender == rung) & (table.d == d)]
+        rows = table[(table.contender == discover().today(rung)) & (table.d == d)]
         loads = np.array([waves.load(problem_of(row), row.sm_count, rung) for row in rows.itertuples()])
         found.setdefault(rung, {})[d] = waves.Cost(*_not_negative(loads / rows.us.to_numpy()[:, None]))
     return found

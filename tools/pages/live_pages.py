@@ -44,18 +44,7 @@ from tools.pages.live_exercises import (
 from tools.pages.live_recording import Run, barrier_lines, record_run, recorded, references, with_line
 
 ROOT = Path(__file__).resolve().parents[2]
-OFFERED = (
-    "v1_minimal",
-    "v2_warp_mma",
-    "v3_swizzle",
-    "v4_tk_tiles",
-    "v5_async",
-    "v7_wgmma",
-    "v8_tma",
-    "v9_roles",
-    "v10_pingpong",
-    "v11_persistent",
-)
+OFFERED = tuple(map(discover().today, ("v1", "v2", "v3", "v4", "v5", "v7", "v8", "v9", "v10", "v11")))
 #: Of examples/.
 EXAMPLES = (
     "row_softmax",
@@ -70,7 +59,7 @@ EXAMPLES = (
 SIZES = (64, 100, 128, 256)
 HEAD_DIM = 64
 #: The rung whose barriers a reader may take out.
-_WITHOUT_BARRIERS = "v1_minimal"
+_WITHOUT_BARRIERS = discover().today("v1")
 #: The page that lists the exercises.
 EXERCISES = "exercises"
 #: What pages say below their headings.

@@ -89,8 +89,8 @@ def _choices() -> Choices:
     parser.add_argument("--kv-heads", type=int, default=4, help="default: %(default)s")
     parser.add_argument("--dtype", default="f16", help="default: %(default)s")
     parser.add_argument("--schedule", choices=SCHEDULES, help="default: all")
-    parser.add_argument("--stage", default="v4_tk_tiles", help="default: %(default)s")
-    parser.add_argument("--backward", default="b2_one_pass", help="default: %(default)s")
+    parser.add_argument("--stage", default="v4", help="default: %(default)s")
+    parser.add_argument("--backward", default="b2", help="default: %(default)s")
     parser.add_argument("--fault", choices=("dies", "stops", "shape"), default="")
     options = parser.parse_args()
     try:

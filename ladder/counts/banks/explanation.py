@@ -165,9 +165,7 @@ def parse_place(place: str) -> tuple[str, str, int]:
     words = place.split(":")
     is_number = re.fullmatch(r"0*[1-9]\d{0,8}", words[-1], re.ASCII)
     if len(words) not in (2, 3) or not is_number or not all(words):
-        raise LadderError(
-            f"{place!r} is not STAGE:LINE", "For example v2_warp_mma:120, or v2_warp_mma:ptx.h:20."
-        )
+        raise LadderError(f"{place!r} is not STAGE:LINE", "For example v2:120, or v2:ptx.h:20.")
     return words[0], words[1] if len(words) == 3 else "kernel.cu", int(words[-1])
 
 

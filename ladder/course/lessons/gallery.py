@@ -28,14 +28,12 @@ def layout(head_dim: int = 64) -> Figure:
 
 
 def explained_layout(head_dim: int) -> tuple[Explanation, Explanation]:
-    """Explains the loads of K in v2_warp_mma and v3_swizzle."""
+    """Explains the loads of K in v2 and v3."""
     from ladder.counts.banks import explain
     from ladder.course.lessons.listing import line_of
 
     problem = Problem(1, 1, 64, 64, head_dim)
-    plain, swizzled = (
-        explain(f"{stage}:{line_of(stage, _TILE_LINE)}", problem) for stage in ("v2_warp_mma", "v3_swizzle")
-    )
+    plain, swizzled = (explain(f"{stage}:{line_of(stage, _TILE_LINE)}", problem) for stage in ("v2", "v3"))
     return plain, swizzled
 
 
@@ -48,12 +46,13 @@ def costs(stages: Sequence[str] | None = None, problem: Problem | None = None, c
     from ladder.show.plots import costs_picture
     from ladder.stages import discover
 
-    names = stages or [stage.name for stage in discover().computing(DEFAULT_OPERATION)]
-    launches = {
-        name: evaluate(name, problem or default_problem(name), backend="emulator").execution.launches
+    rungs = discover()
+    names = stages or [stage.name for stage in rungs.computing(DEFAULT_OPERATION)]
+    found = {
+        rungs.today(name): evaluate(name, problem or default_problem(name), backend="emulator")
         for name in names
     }
-    annotated = {name: annotate(line_table(found)) for name, found in launches.items()}
+    annotated = {name: annotate(line_table(one.execution.launches)) for name, one in found.items()}
     return costs_picture(annotated, line_text, count)
 
 
@@ -72,9 +71,10 @@ def walk(is_causal: bool = False) -> Figure:
 
     from ladder.course.lessons.walk import ARRIVALS, WALK_PROBLEM, measure_walk
     from ladder.show.plots import walk_picture
+    from ladder.stages import discover
 
     problem = replace(WALK_PROBLEM, is_causal=is_causal)
-    return walk_picture({stage: measure_walk(stage, problem) for stage in ARRIVALS}, problem)
+    return walk_picture({discover().today(rung): measure_walk(rung, problem) for rung in ARRIVALS}, problem)
 
 
 def fragments() -> Figure:
@@ -85,7 +85,7 @@ def fragments() -> Figure:
     return fragments_picture(measure_fragments())
 
 
-def instructions(stages: Sequence[str] = ("v4_tk_tiles", "v5_async", "v6_late_scale")) -> Figure:
+def instructions(stages: Sequence[str] = ("v4", "v5", "v6")) -> Figure:
     """Draws each rung's instructions per score at d = 64."""
     from ladder.course.lessons.instructions import instructions_a_score
     from ladder.course.lessons.questions import MANY_TILES
@@ -102,12 +102,13 @@ def buffers() -> Figure:
     return buffers_picture(2, 8)
 
 
-def memory(stage: str = "v5_async", head_dims: Sequence[int] = (64, 128)) -> Figure:
-    """Draws what lies where in the shared memory of a block of v5_async or v8_tma."""
+def memory(stage: str = "v5", head_dims: Sequence[int] = (64, 128)) -> Figure:
+    """Draws what lies where in the shared memory of a block of v5 or v8."""
     from ladder.course.lessons.memory import memory_map
     from ladder.show.plots import memory_picture
+    from ladder.stages import discover
 
-    return memory_picture({f"{stage}, d = {d}": memory_map(stage, d) for d in head_dims})
+    return memory_picture({f"{discover().today(stage)}, d = {d}": memory_map(stage, d) for d in head_dims})
 
 
 def softmax() -> Figure:
@@ -118,9 +119,7 @@ def softmax() -> Figure:
     return softmax_picture(measure_softmax(*example()))
 
 
-def time(
-    stages: Sequence[str] = ("v2_warp_mma", "v6e_parts", "v12c_end_aligned"), gpu: str = "h200"
-) -> Figure:
+def time(stages: Sequence[str] = ("v2", "v6e", "v12c"), gpu: str = "h200") -> Figure:
     """Draws the least time of each unit for these rungs, at d = 64 and 4,096 tokens."""
     from ladder.counts.time import bound_of, count_stage, load_gpu
     from ladder.show.plots import bound_picture
@@ -129,7 +128,10 @@ def time(
     problem, chosen = Problem(4, 16, 4096, 4096, 64, dtype="bf16"), load_gpu(gpu)
     rungs = discover()
     return bound_picture(
-        {name: bound_of(chosen, count_stage(rungs[name], problem, chosen).launches) for name in stages}
+        {
+            rungs.today(name): bound_of(chosen, count_stage(rungs[name], problem, chosen).launches)
+            for name in stages
+        }
     )
 
 
@@ -185,14 +187,14 @@ class Named:
 
 
 PICTURES = {
-    "buffers": Named("which tile is in which buffer of v5_async", buffers),
+    "buffers": Named("which tile is in which buffer of v5", buffers),
     "comparison": Named("wavefronts and bank conflicts of each rung", comparison),
     "costs": Named("the lines of each rung that cost the most", costs),
     "fragments": Named("which lane holds which element after ldmatrix and mma", fragments),
     "instructions": Named("instructions for each score, v4 to v6, by kind", instructions),
     "layout": Named("a tile in shared memory by bank, before and after the swizzle", layout),
     "mask": Named("masks of HSTU attention, and the tiles that each needs", mask),
-    "memory": Named("what lies where in the shared memory of a block of v5_async", memory),
+    "memory": Named("what lies where in the shared memory of a block of v5", memory),
     "softmax": Named("online softmax of one row, tile by tile", softmax),
     "time": Named("the least time of each unit of an H200 for v2, v6e and v12c", time),
     "walk": Named("the order of tiles in FlashAttention-1 and FlashAttention-2", walk),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from ladder.operations import Problem
+from ladder.stages import discover
 
 #: Kinds of instructions, by prefix of their PTX. The first match counts; the last kind takes the rest.
 KINDS = {
@@ -32,7 +33,7 @@ def instructions_a_score(stages: Sequence[str], problem: Problem) -> pd.DataFram
             for launch in evaluate(stage, problem, backend="emulator").execution.launches
         )
         kinds = found["ptx"].map(_kind)
-        rows[stage] = 32 / scores * found["executed"].astype(float).groupby(kinds).sum()
+        rows[discover().today(stage)] = 32 / scores * found["executed"].astype(float).groupby(kinds).sum()
     return pd.DataFrame(rows).T.reindex(columns=list(KINDS)).fillna(0.0)
 
 

@@ -79,9 +79,9 @@ class _Gap:
 
 def _gaps(stage: str, file: str) -> list[_Gap]:
     """The gaps in a stage's file, in order, of the exercises that hide their answers in listings."""
-    found = []
+    found, rung = [], discover().today(stage)
     for exercise in exercises():
-        if exercise.rung == stage and exercise.gap.file == file and exercise.closes_lessons:
+        if exercise.rung == rung and exercise.gap.file == file and exercise.closes_lessons:
             words = [line.strip() for line in exercise.sources(solved=True)[file].splitlines()]
             begin = next(place for place, word in enumerate(words) if word.startswith(BEGIN))
             end = next(place for place, word in enumerate(words) if word.startswith(END))
@@ -91,10 +91,11 @@ def _gaps(stage: str, file: str) -> list[_Gap]:
 
 
 def _source(stage: str, file: str) -> tuple[str, list[str]]:
-    path: Path = discover()[stage].source(file)
+    rung = discover()[stage]
+    path: Path = rung.source(file)
     if not path.is_file():
-        raise LessonError(f"{stage} has no file {file}")
-    return f"{stage}/{file}", path.read_text(encoding="utf-8").splitlines()
+        raise LessonError(f"{rung.name} has no file {file}")
+    return f"{rung.name}/{file}", path.read_text(encoding="utf-8").splitlines()
 
 
 def line_of(stage: str, pattern: str, file: str = "kernel.cu") -> int:
@@ -179,6 +180,7 @@ def diff(before: str, after: str) -> Excerpt:
 
     A gap of the later stage's exercises is one line unless it is solved. Raises :class:`LessonError`.
     """
+    before, after = map(discover().today, (before, after))
     old, new = _code(before), _code(after)
     gaps = _gaps(after, "kernel.cu")
     _, lines = _source(after, "kernel.cu")

@@ -32,8 +32,8 @@ _RINGS = {
     **{f"{name}.{kind}": f"smem.{name}.{kind}" for name in "qkv" for kind in ("full", "empty")},
 }
 _DECLARED = {
-    "v5_async": _Declared("zero(l);", {**_K_AND_V, "q of warp 0": "q_smem"}, "q of warps 1 to 15"),
-    "v8_tma": _Declared("neg_infty(rows.m);", {"q": "smem.q.tiles", **_RINGS}),
+    "v5": _Declared("zero(l);", {**_K_AND_V, "q of warp 0": "q_smem"}, "q of warps 1 to 15"),
+    "v8": _Declared("neg_infty(rows.m);", {"q": "smem.q.tiles", **_RINGS}),
 }
 
 
@@ -45,10 +45,11 @@ def memory_map(stage: str, head_dim: int) -> list[Part]:
     """
     from ladder.debugger import How, debug_stage
 
-    declared = _DECLARED[stage]
+    rung = discover()[stage]
+    declared = _DECLARED[rung.number]
     with (
         open(os.devnull, "wb") as nothing,
-        debug_stage(discover()[stage], Problem(1, 1, 64, 64, head_dim), How(), output=nothing) as session,
+        debug_stage(rung, Problem(1, 1, 64, 64, head_dim), How(), output=nothing) as session,
     ):
         session.add_breakpoint("kernel.cu", line_of(stage, declared.line))
         session.go()

@@ -25,7 +25,7 @@ ONE_BLOCK = Problem(1, 1, 128, 64, 64)
 MANY_TILES = Problem(1, 1, 256, 960, 64)
 #: A problem for the backward pass, on which a product of Q and K takes 1,024 mma.
 GRADIENTS = BackwardProblem(1, 2, 128, 128, 64)
-#: The addresses of an ``ldmatrix.x4`` of K in v2_warp_mma at d = 64, row-major.
+#: The addresses of an ``ldmatrix.x4`` of K in v2 at d = 64, row-major.
 K_ADDRESS = "(lane / 16 * 8 + lane % 8) * 128 + lane / 8 % 2 * 16"
 
 
@@ -40,7 +40,7 @@ class Question:
 
 def product_of_v1(operand: str) -> Explanation:
     """Explains the load of ``q_row[x]`` or ``k_smem[y * d + x]`` (operand q or k) in v1's first product."""
-    place = f"v1_minimal:{line_of('v1_minimal', 'part += q_row[x] * k_smem[y * d + x];')}"
+    place = f"v1:{line_of('v1', 'part += q_row[x] * k_smem[y * d + x];')}"
     of_q = explain(place, ONE_BLOCK)
     if operand == "q":
         return of_q
@@ -50,7 +50,7 @@ def product_of_v1(operand: str) -> Explanation:
 
 def load_of_k() -> Explanation:
     """Explains an ``ldmatrix`` of K in v2 at d = 64."""
-    return explain(f"v2_warp_mma:{line_of('v2_warp_mma', 'ldmatrix_x4(k_rmem')}", Problem(1, 1, 64, 64, 64))
+    return explain(f"v2:{line_of('v2', 'ldmatrix_x4(k_rmem')}", Problem(1, 1, 64, 64, 64))
 
 
 def counted(stage: str, column: str, problem: AnyProblem = PROBLEM) -> int:
@@ -81,7 +81,7 @@ def launch_of(stage: str, problem: Problem) -> Launch:
 def _reads_of_a_query_by_v1() -> int:
     from ladder.course.lessons.walk import measure_walk
 
-    return sum(visit.row == 0 for visit in measure_walk("v1_minimal", Problem(1, 1, 256, 256, 64)))
+    return sum(visit.row == 0 for visit in measure_walk("v1", Problem(1, 1, 256, 256, 64)))
 
 
 def _places_that_differ() -> int:
@@ -194,14 +194,14 @@ _SCALAR = {
         "A block has a tile of 64 queries of one head.",
         "192 / 64 tiles of queries for each of 3 heads. v1 has 3 blocks, one per head, however long the "
         "sequence is.",
-        lambda: math.prod(launch_of("v1b_fa2_loops", PROBLEM).grid),
+        lambda: math.prod(launch_of("v1b", PROBLEM).grid),
     ),
     "sectors_written": Question(
         "One store writes 32 floats, a column of the block's O: row i is 4 d bytes away from row i + 1. "
         "How many sectors of 32 bytes does it touch? The 576 numbers of lse are adjacent, 8 per sector.",
         "Every float of O is a sector of its own, 3 x 192 x 64 of them, since a lane's neighbours write "
         "other rows: eight times what is needed. And 576 / 8 for lse.",
-        lambda: counted("v1b_fa2_loops", "global_sectors_st"),
+        lambda: counted("v1b", "global_sectors_st"),
     ),
 }
 
@@ -217,7 +217,7 @@ _TENSOR_CORES = {
         "The accesses are v2's, of the same widths, and none of them waits. What is left of v2's "
         "wavefronts then?",
         "It is what v2 needs, less what its conflicts add. Nothing else has changed.",
-        lambda: counted("v3_swizzle", "wavefronts_ld") + counted("v3_swizzle", "wavefronts_st"),
+        lambda: counted("v3", "wavefronts_ld") + counted("v3", "wavefronts_st"),
     ),
     "wrong_swizzle": Question(
         "Rows 0 and 1 get the same number, and so do 2 and 3, and so on. Count one pass, then four.",
@@ -239,19 +239,19 @@ _TILES = {
         "Five tiles of 48 keys cover 200. A tile of K is 48 rows of 64 elements, two bytes each.",
         "3 heads, 5 tiles of K and 5 of V, 6,144 bytes each. Q, S, P and O are in registers from beginning "
         "to end.",
-        lambda: counted("v4_tk_tiles", "shared_store_instructions"),
+        lambda: counted("v4", "shared_store_instructions"),
     ),
     "barriers_of_v5": Question(
         "One barrier now does two things: the next tile has arrived, and the last one is no longer read.",
         "One per tile, and there are 20 tiles of 48 keys. v4 has two per tile: one before it overwrites "
         "the tile, one after.",
-        lambda: executed("v5_async", r"(bar|barrier)\.sync") // 16,
+        lambda: executed("v5", r"(bar|barrier)\.sync") // 16,
     ),
     "shuffles_of_v5": Question(
         "A row is spread over a quad of 4 lanes: how many steps does a reduction over them take? A lane "
         "has parts of two rows, and there is a maximum and a sum.",
         "Two steps, two rows, and both for the maximum and for the sum: 2 x 2 x 2.",
-        lambda: executed("v5_async", r"shfl\.sync") // (16 * 20),
+        lambda: executed("v5", r"shfl\.sync") // (16 * 20),
     ),
 }
 
@@ -260,12 +260,12 @@ _HOPPER = {
         "S = Q K^T is 64 x 128 and takes one instruction for each 16 of d. O += P V is 64 x 64 and takes "
         "one for each 16 of the keys.",
         "64 / 16 = 4 for S and 128 / 16 = 8 for O. With mma.sync four warps need 512 for the same tile.",
-        lambda: counted("v7_wgmma", "wgmma_instructions") // _WARPS_AND_TILES_OF_V7,
+        lambda: counted("v7", "wgmma_instructions") // _WARPS_AND_TILES_OF_V7,
     ),
     "tma_loads": Question(
         "One block per head. It loads Q once per warpgroup, and K and V once per tile of 128 keys.",
         "3 blocks, each with 3 tiles of Q, 2 of K and 2 of V.",
-        lambda: counted("v8_tma", "tma_load_instructions"),
+        lambda: counted("v8", "tma_load_instructions"),
     ),
     "registers_of_consumers": Question(
         "The block has 4 x 128 x 128 registers. The producer's 128 threads keep 32 each.",
@@ -307,7 +307,7 @@ _LADDER = {
     "mma_of_v3": Question(
         "4 x 3 x 192 x 240 x 64 operations, 4096 per instruction: five tiles of 48 keys cover 200.",
         "It is what the mathematics needs for whole tiles. The rungs differ in everything else.",
-        lambda: counted("v3_swizzle", "mma_instructions"),
+        lambda: counted("v3", "mma_instructions"),
     ),
     "conflicts_of_my_swizzle": Question(
         "A pass reads one segment from each of eight rows. How many of them are in the same banks?",
@@ -321,7 +321,7 @@ _OTHER_LADDERS = {
     "mma_of_b1": Question(
         "dK and dV take four products: S and dP again, and one product for each gradient. dQ takes three.",
         "S and dP are computed twice, so there are 7 products of 1,024.",
-        lambda: counted("b1_two_kernels", "mma_instructions", GRADIENTS),
+        lambda: counted("b1", "mma_instructions", GRADIENTS),
     ),
     "registers_of_gradients": Question(
         "32 x 128 numbers for each of the two, spread over the 32 lanes of a warp.",
@@ -342,7 +342,7 @@ _OTHER_LADDERS = {
     "wgmma_a_step": Question(
         "S and dP sum over d = 64, dV and dK over 128 queries, dQ over 128 keys. Each has 64 rows.",
         "4 for S, 4 for dP, 8 for dV, 8 for dK and 8 for dQ.",
-        lambda: counted("b4_wgmma", "wgmma_instructions", BackwardProblem(1, 1, 128, 128, 64)) // (2 * 4),
+        lambda: counted("b4", "wgmma_instructions", BackwardProblem(1, 1, 128, 128, 64)) // (2 * 4),
     ),
     "blocks_without_queries": Question(
         "How many blocks of 128 queries has the longest sequence? Every sequence gets as many.",

@@ -45,7 +45,7 @@ _MISSING = Note("*The figures that were measured are in the repository, in resul
 
 
 def turns() -> Figure | Note:
-    """Draws the order of events in a block of v9_roles and one of v10b_overlap, in the emulator."""
+    """Draws the order of events in a block of v9 and one of v10b, in the emulator."""
     from ladder.show.plots import turns_picture
 
     rows = _read("../timeline_emulator.csv")
@@ -83,7 +83,7 @@ def measured(
         return _MISSING
     speeds = speeds[(speeds["N"] == length) & (speeds["dtype"] == "bf16")]
     rows = {}
-    for stage in stages:
+    for stage in _today(stages):
         here = speeds[speeds["contender"] == stage].set_index(["d", "causal"])
         rows[stage] = {
             heading: f"{here.loc[key, 'tflops']:.0f}"
@@ -102,11 +102,12 @@ def measured_hstu(stages: Sequence[str], operation: str = "hstu", *, only: str =
     rows = _read(_SPEEDS[operation], "contender")
     if rows is None:
         return _MISSING
+    stages = _today(stages)
     table: dict[str, dict[str, str]] = {}
     for row in rows.dropna(subset="N").itertuples():
         if row.contender in stages and only in hstu_problem(row):
             table.setdefault(hstu_problem(row), {})[row.contender] = f"{row.tflops:.0f}"
-    return pd.DataFrame.from_dict(table, orient="index", columns=list(stages)).fillna("")
+    return pd.DataFrame.from_dict(table, orient="index", columns=stages).fillna("")
 
 
 def measured_hstu_peers(contenders: Sequence[str], name: str = "forward") -> pd.DataFrame | Note:
@@ -118,11 +119,12 @@ def measured_hstu_peers(contenders: Sequence[str], name: str = "forward") -> pd.
     rows = _read("hstu_peers.csv", "contender", gpu="h100")
     if rows is None:
         return _MISSING
+    contenders = _today(contenders)
     table: dict[str, dict[str, str]] = {}
     for row in rows[rows["pass"] == name].itertuples():
         if row.contender in contenders:
             table.setdefault(hstu_problem(row), {})[row.contender] = f"{row.tflops_burst:.0f}"
-    return pd.DataFrame.from_dict(table, orient="index", columns=list(contenders)).fillna("")
+    return pd.DataFrame.from_dict(table, orient="index", columns=contenders).fillna("")
 
 
 def hstu_problem(row: Any) -> str:
@@ -142,7 +144,7 @@ def measured_options(stages: Sequence[str]) -> pd.DataFrame | Note:
     rows = _read("options.csv", "contender", gpu="h100")
     if rows is None:
         return _MISSING
-    table = options_by_head_dim(rows[rows["contender"].isin(stages)])
+    table = options_by_head_dim(rows[rows["contender"].isin(_today(stages))])
     return pd.DataFrame.from_dict(table, orient="index").fillna("")
 
 
@@ -191,13 +193,21 @@ def busy(
     rows = _read("bounds.csv", "stage")
     if rows is None:
         return _MISSING
-    here = rows[(rows["N"] == length) & (rows["d"] == head_dim)].set_index("stage").loc[list(stages)]
+    stages = _today(stages)
+    here = rows[(rows["N"] == length) & (rows["d"] == head_dim)].set_index("stage").loc[stages]
     shares = nsight.bounds(here)
     shown = {heading: [f"{share:.0f}%" for share in shares[column]] for heading, column in UNITS}
     of_rungs: list[dict[str, float]] = [dict(row) for _, row in shares.iterrows()]
     shown["warps wait for"] = [", ".join(most_stalled(row)[:2]) for row in of_rungs]
-    table = pd.DataFrame.from_dict(shown, orient="index", columns=list(stages))
+    table = pd.DataFrame.from_dict(shown, orient="index", columns=stages)
     return table.loc[list(only)] if only else table
+
+
+def _today(contenders: Sequence[str]) -> list[str]:
+    """The names of rungs in full, and other contenders as they are."""
+    from ladder.stages import discover
+
+    return [*map(discover().today, contenders)]
 
 
 def _read(file: str, names: str = "", gpu: str = "h200") -> pd.DataFrame | None:

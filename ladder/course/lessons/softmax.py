@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def measure_softmax(q: Tensor, k: Tensor, v: Tensor, stage: str = "v1_minimal") -> Progress:
+def measure_softmax(q: Tensor, k: Tensor, v: Tensor, stage: str = "v1") -> Progress:
     """Measures the state of ``stage`` after each tile of keys by running it on all keys up to that tile.
 
     q is (1, 1, 1, d); k and v are (1, 1, M, d). The kernel gives lse = m + log(l) and the logits give m, from

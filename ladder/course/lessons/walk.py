@@ -18,11 +18,11 @@ from ladder.operations import Problem
 from ladder.show.plots import Visit
 from ladder.stages import discover
 
-#: For each kernel, a piece of the line at which it has reached a tile, and expressions for the tile in its
+#: For each rung, a piece of the line at which it has reached a tile, and expressions for the tile in its
 #: variables: first query row, rows, first key, keys.
 ARRIVALS = {
-    "v1_minimal": ("const int last_key =", "i0, kBr, j0, kBc"),
-    "v1b_fa2_loops": ("const int keys = min(kBc, p.kv_len - j0);", "block_row, kBr, j0, kBc"),
+    "v1": ("const int last_key =", "i0, kBr, j0, kBc"),
+    "v1b": ("const int keys = min(kBc, p.kv_len - j0);", "block_row, kBr, j0, kBc"),
 }
 _SAID = re.compile(r"^tile (\d+) (\d+) (\d+) (\d+) (\d+)$", re.MULTILINE)
 #: Enough tiles to see the order and the effect of a causal mask, few enough to number.
@@ -61,7 +61,7 @@ def measure_walk(stage: str, problem: Problem = WALK_PROBLEM) -> list[Visit]:
 def _talking_stage(stage: str) -> Path:
     """Makes a copy of the stage that prints its tiles, always at the same path, so that builds are reused."""
     origin = discover()[stage]
-    piece, tile = ARRIVALS[stage]
+    piece, tile = ARRIVALS[origin.number]
     lines = origin.kernel.read_text(encoding="utf-8").splitlines()
     places = [number for number, line in enumerate(lines) if piece in line]
     if len(places) != 1:

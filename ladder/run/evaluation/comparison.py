@@ -123,7 +123,7 @@ def evaluate(
     Raises :class:`InvalidProblem` if the problem does not fit into memory, :class:`UnsupportedProblem`,
     :class:`BuildError`, :class:`ExecutionError`.
 
-    >>> found = ladder.evaluate("v3_swizzle", ladder.Problem(1, 1, 64, 64, 64))
+    >>> found = ladder.evaluate("v3", ladder.Problem(1, 1, 64, 64, 64))
     >>> found.passed, found.row["conflicts"]
     (True, 0)
     """
@@ -178,7 +178,7 @@ def compare(
 
     Raises :class:`LadderError` if no stage takes the problem.
 
-    >>> table = ladder.compare(ladder.Problem(1, 1, 64, 64, 64), ["v2_warp_mma", "v3_swizzle"])
+    >>> table = ladder.compare(ladder.Problem(1, 1, 64, 64, 64), ["v2", "v3"])
     >>> table.passed.tolist(), (table.conflicts > 0).tolist()
     ([True, True], [True, False])
     """

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SOFTMAX_TILE = 32  # keys; v1_minimal's at d = 64
+SOFTMAX_TILE = 32  # keys; v1's at d = 64
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from ladder.run.evaluation import Evaluation
 RunStage = Callable[..., Evaluation]
 Executed = Callable[[Evaluation, str], int]
 
-NAME, BEFORE = "n2_o_in_tmem", "n1_tmem"
+NAME, BEFORE = "n2_o_in_tmem", "n1"
 WORDS = 16 * 32  # of a load or store of .16x256b.x4 by a warp
 
 

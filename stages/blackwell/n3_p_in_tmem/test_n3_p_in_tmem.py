@@ -12,7 +12,7 @@ from ladder.run.evaluation import Evaluation
 RunStage = Callable[..., Evaluation]
 Executed = Callable[[Evaluation, str], int]
 
-NAME, BEFORE = "n3_p_in_tmem", "n2_o_in_tmem"
+NAME, BEFORE = "n3_p_in_tmem", "n2"
 
 
 @pytest.mark.parametrize("d", [64, 128])

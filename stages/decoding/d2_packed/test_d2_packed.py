@@ -46,7 +46,7 @@ def test_keys_and_values_are_read_once(
 def test_a_group_costs_what_a_head_costs(run_stage: RunStage) -> None:
     """The 8 heads of a group take the products of one head in d1."""
     problem = DecodingProblem(1, 16, 1, 512, 128, kv_heads=2, num_splits=1)
-    before, after = (run_stage(name, problem).row for name in ("d1_split_kv", NAME))
+    before, after = (run_stage(name, problem).row for name in ("d1", NAME))
     for column in ("mma_instructions", "ldmatrix_instructions"):
         assert before[column] == 8 * after[column] > 0
 
@@ -62,9 +62,7 @@ def test_nothing_is_spilled(spilled_bytes: Callable[..., list[int]]) -> None:
     assert set(spilled_bytes(NAME)) == {0}
 
 
-@pytest.mark.parametrize(
-    "stage", [NAME, "d3_paged", "d4_one_launch", pytest.param("d5_variants", marks=pytest.mark.full)]
-)
+@pytest.mark.parametrize("stage", [NAME, "d3", "d4", pytest.param("d5", marks=pytest.mark.full)])
 def test_o_stays_in_registers(ptxas_report: Callable[..., str], stage: str) -> None:
     """An array that is indexed by a loop that is not unrolled is in local memory. ptxas counts that as stack
     frame, not as spill: with tiles of 32 rows O would take 512 bytes per thread at d = 128.

@@ -34,7 +34,7 @@ def test_pages_cost_their_table(run_stage: RunStage, page_size: int) -> None:
 
 
 def test_a_dense_cache_reads_the_same_sectors_as_in_d2(run_stage: RunStage) -> None:
-    before, after = (run_stage(name, PROBLEM).row for name in ("d2_packed", NAME))
+    before, after = (run_stage(name, PROBLEM).row for name in ("d2", NAME))
     for column in ("global_sectors_ld", "global_sectors_st", "mma_instructions"):
         assert after[column] == before[column]
 

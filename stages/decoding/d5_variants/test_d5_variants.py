@@ -37,7 +37,7 @@ def test_what_a_window_hides_is_not_read(run_stage: RunStage, window: int, page_
 
 def test_without_a_variant_it_counts_what_d4_counts(run_stage: RunStage) -> None:
     problem = DecodingProblem(2, 8, 2, 900, 64, kv_heads=2, lengths=(900, 70), is_causal=True)
-    before, after = (run_stage(name, problem).row for name in ("d4_one_launch", NAME))
+    before, after = (run_stage(name, problem).row for name in ("d4", NAME))
     for column in ("global_sectors_ld", "global_sectors_st", "mma_instructions", "ldmatrix_instructions"):
         assert after[column] == before[column]
 

@@ -48,7 +48,7 @@ def test_keys_and_values_are_read_once_in_8_bits(run_stage: RunStage, d: int, pa
 def test_the_products_are_those_of_d4(run_stage: RunStage) -> None:
     """And ldmatrix loads twice as many elements."""
     problem = DecodingProblem(2, 8, 1, 1280, 128, kv_heads=2, lengths=(1280, 64))
-    before = run_stage("d4_one_launch", problem).row
+    before = run_stage("d4", problem).row
     after = run_stage(NAME, replace(problem, e4m3=True)).row
     assert before["mma_instructions"] == after["mma_instructions"] > 0
     assert before["ldmatrix_instructions"] == 2 * after["ldmatrix_instructions"]

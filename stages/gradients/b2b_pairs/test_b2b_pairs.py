@@ -13,7 +13,7 @@ from ladder.stages import discover
 
 RunStage = Callable[..., Evaluation]
 
-NAME, BEFORE = "b2b_pairs", "b2_one_pass"
+NAME, BEFORE = "b2b_pairs", "b2"
 
 
 def fragments_in_kb(result: Evaluation) -> int:

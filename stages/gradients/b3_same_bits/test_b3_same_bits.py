@@ -32,7 +32,7 @@ def test_the_same_bits(run_stage: RunStage, monkeypatch: pytest.MonkeyPatch, d: 
 @pytest.mark.parametrize("d", [32, 64, 128])
 def test_counts_of_b2c(run_stage: RunStage, d: int, is_causal: bool) -> None:
     problem = BackwardProblem(1, 4, 150, 300, d, kv_heads=2, is_causal=is_causal)
-    b2, b3 = (run_stage(stage, problem).row for stage in ("b2b_pairs", NAME))
+    b2, b3 = (run_stage(stage, problem).row for stage in ("b2b", NAME))
     for same in ("mma_instructions", "ldmatrix_instructions", "conflicts"):
         assert b3[same] == b2[same]
     assert b3["conflicts"] == 0

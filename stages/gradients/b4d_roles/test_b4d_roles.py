@@ -13,7 +13,7 @@ from ladder.run.evaluation import Evaluation
 
 RunStage = Callable[..., Evaluation]
 
-NAME, BEFORE = "b4d_roles", "b4b_tma"
+NAME, BEFORE = "b4d_roles", "b4b"
 
 
 @pytest.mark.parametrize("d", [32, 64, 128])

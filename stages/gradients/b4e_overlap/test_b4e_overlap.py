@@ -20,7 +20,7 @@ def test_no_barrier_per_step(run_stage: RunStage) -> None:
     stores of dK and dV.
     """
     problem = BackwardProblem(1, 1, 640, 128, 64)
-    before, now = (run_stage(stage, problem) for stage in ("b4d_roles", "b4e_overlap"))
+    before, now = (run_stage(stage, problem) for stage in ("b4d", "b4e_overlap"))
     steps = 640 // 128
     assert executed(before, "bar.sync") - executed(now, "bar.sync") == 8 * (steps + 1)
     assert before.row["wgmma_instructions"] == now.row["wgmma_instructions"]

@@ -39,7 +39,7 @@ def pending_at_ds(result: Evaluation) -> int:
 
 
 def test_dv_is_in_flight_under_ds(run_stage: RunStage) -> None:
-    assert pending_at_ds(run_stage("b4g_wide_adds", PROBLEM)) == 0
+    assert pending_at_ds(run_stage("b4g", PROBLEM)) == 0
     assert pending_at_ds(run_stage("b5_early_dv", PROBLEM)) == 1
 
 
@@ -76,7 +76,7 @@ def test_ds_accesses_no_operand_of_dv(run_stage: RunStage) -> None:
 
 
 def test_one_more_buffer_and_the_same_counts(run_stage: RunStage) -> None:
-    before, now = (run_stage(stage, PROBLEM) for stage in ("b4g_wide_adds", "b5_early_dv"))
+    before, now = (run_stage(stage, PROBLEM) for stage in ("b4g", "b5_early_dv"))
     before_bytes, bytes_now = (
         max(launch.dynamic_smem_bytes for launch in result.execution.launches) for result in (before, now)
     )

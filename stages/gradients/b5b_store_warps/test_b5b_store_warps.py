@@ -21,7 +21,7 @@ def executed(result: Evaluation, instruction: str) -> int:
 
 
 def test_tma_adds_dq(run_stage: RunStage) -> None:
-    before, now = (run_stage(stage, PROBLEM) for stage in ("b5_early_dv", "b5b_store_warps"))
+    before, now = (run_stage(stage, PROBLEM) for stage in ("b5", "b5b_store_warps"))
     assert executed(before, "red.") == STEPS * VALUES // 128
     assert executed(now, "red.") == 0
     assert executed(before, "cp.reduce.async.bulk") == 0
@@ -30,7 +30,7 @@ def test_tma_adds_dq(run_stage: RunStage) -> None:
 
 def test_stores_of_dq_have_no_conflicts(run_stage: RunStage) -> None:
     """One wavefront per 128 bytes; the products are those of b5."""
-    before, now = (run_stage(stage, PROBLEM).row for stage in ("b5_early_dv", "b5b_store_warps"))
+    before, now = (run_stage(stage, PROBLEM).row for stage in ("b5", "b5b_store_warps"))
     assert now["wavefronts_st"] - before["wavefronts_st"] == STEPS * VALUES * 4 // 128
     assert (now["conflicts"], now["conflicts_gmma"]) == (0, 0)
     for same in ("wgmma_instructions", "wavefronts_gmma", "wavefronts_ld", "tma_load_instructions"):

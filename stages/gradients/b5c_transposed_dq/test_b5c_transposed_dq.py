@@ -11,7 +11,7 @@ from ladder.run.evaluation import Evaluation
 
 RunStage = Callable[..., Evaluation]
 
-NAME, BEFORE = "b5c_transposed_dq", "b5b_store_warps"
+NAME, BEFORE = "b5c_transposed_dq", "b5b"
 PROBLEM = BackwardProblem(1, 2, 256, 200, 128)
 SAME = (
     "wgmma_instructions",

@@ -19,7 +19,7 @@ TILES = 2 * -(-200 // 128)
 
 
 def test_wavefronts_of_operands_per_step(run_stage: RunStage) -> None:
-    before, now = (run_stage(stage, PROBLEM).row for stage in ("b5b_store_warps", "b5d_80_queries"))
+    before, now = (run_stage(stage, PROBLEM).row for stage in ("b5b", "b5d_80_queries"))
     assert before["wavefronts_gmma"] == TILES * QUERIES // 64 * 2048
     assert now["wavefronts_gmma"] == TILES * QUERIES // 80 * 2368
     assert (now["conflicts"], now["conflicts_gmma"]) == (0, 0)

@@ -13,7 +13,7 @@ from ladder.run.evaluation import Evaluation
 
 RunStage = Callable[..., Evaluation]
 
-NAME, BEFORE = "b5e_loads_ahead", "b5d_80_queries"
+NAME, BEFORE = "b5e_loads_ahead", "b5d"
 PROBLEM = BackwardProblem(1, 2, 320, 200, 128)
 COUNTS = (
     "wgmma_instructions",

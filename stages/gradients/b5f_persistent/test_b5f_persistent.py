@@ -34,7 +34,7 @@ ITEMS = 2 * 2 * 2
 @pytest.mark.parametrize("d", [64, 128])
 def test_the_work_is_that_of_b5e(run_stage: RunStage, d: int) -> None:
     problem = BackwardProblem(2, 4, 320, 200, d, kv_heads=2, is_causal=True)
-    before, now = (run_stage(stage, problem).row for stage in ("b5e_loads_ahead", NAME))
+    before, now = (run_stage(stage, problem).row for stage in ("b5e", NAME))
     # Each block is told of one item, and that there are no more: a store, and loads by ten warps.
     told = 2 * ITEMS
     extra = {"wavefronts_st": told, "wavefronts_ld": 10 * told}

@@ -75,7 +75,7 @@ def test_late_store_warps(tmp_path: Path) -> None:
 @pytest.mark.parametrize("d", [64, 128])
 def test_without_a_ring_the_work_is_that_of_b5f(run_stage: RunStage, d: int) -> None:
     problem = BackwardProblem(2, 4, 320, 200, d, kv_heads=2, is_causal=True)
-    before, now = (run_stage(stage, problem).row for stage in ("b5f_persistent", NAME))
+    before, now = (run_stage(stage, problem).row for stage in ("b5f", NAME))
     assert {name: now[name] for name in COUNTS} == {name: before[name] for name in COUNTS}
 
 

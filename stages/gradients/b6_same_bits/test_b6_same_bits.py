@@ -44,7 +44,7 @@ def test_the_same_bits(
 def test_counts_of_b5e(run_stage: RunStage, d: int, queries: int) -> None:
     """Each of the two store warps writes a counter per step."""
     problem = BackwardProblem(1, 2, queries, 200, d)
-    b5e, b6 = (run_stage(stage, problem).row for stage in ("b5e_loads_ahead", NAME))
+    b5e, b6 = (run_stage(stage, problem).row for stage in ("b5e", NAME))
     assert {name: b6[name] for name in COUNTS} == {name: b5e[name] for name in COUNTS}
     steps = 2 * 2 * 3  # heads, key tiles, tiles of queries
     assert b6["global_sectors_st"] - b5e["global_sectors_st"] == 2 * steps

@@ -20,7 +20,7 @@ def problem(bias_heads: int, **fields: object) -> HstuProblem:
 def test_a_bias_costs_no_product_and_no_conflict(run_stage: RunStage, bias_heads: int) -> None:
     """h2 has the same tiles."""
     row = run_stage("h3_rab", problem(bias_heads, targets=(20, 0))).row
-    plain = run_stage("h2_masks", problem(0, targets=(20, 0))).row
+    plain = run_stage("h2", problem(0, targets=(20, 0))).row
     assert row["mma_instructions"] == plain["mma_instructions"]
     assert row["conflicts"] == 0
 
@@ -30,7 +30,6 @@ def test_each_tile_of_the_bias_is_read_once(run_stage: RunStage) -> None:
     whole = HstuProblem(2, 64, (128, 128), window=(-1, -1), dtype="f16")
     biased = HstuProblem(2, 64, (128, 128), window=(-1, -1), bias_heads=2, dtype="f16")
     extra = (
-        run_stage("h3_rab", biased).row["global_sectors_ld"]
-        - run_stage("h2_masks", whole).row["global_sectors_ld"]
+        run_stage("h3_rab", biased).row["global_sectors_ld"] - run_stage("h2", whole).row["global_sectors_ld"]
     )
     assert extra == 2 * 2 * 128 * 128 * 2 // 32

@@ -21,7 +21,7 @@ LENGTHS = (100, 64, 1, 250)
 @pytest.mark.parametrize("d", CONSUMERS)
 def test_o_is_stored_by_tma_alone(run_stage: RunStage, d: int) -> None:
     problem = HstuProblem(3, d, LENGTHS, contexts=(5, 0, 0, 70), targets=(20, 0, 1, 100))
-    before, after = (run_stage(name, problem).row for name in ("h6_wgmma", NAME))
+    before, after = (run_stage(name, problem).row for name in ("h6", NAME))
     for column in ("wgmma_instructions", "wavefronts_gmma", "tma_load_instructions"):
         assert after[column] == before[column] > 0
     items = 3 * sum(-(-n // (ROWS * CONSUMERS[d])) for n in LENGTHS)

@@ -76,13 +76,13 @@ MASKS = [
 @pytest.mark.parametrize("problem", MASKS, ids=str)
 def test_the_products_are_those_of_h6b(run_stage: RunStage, problem: HstuProblem) -> None:
     """The consumers' rows begin at the same multiples of 64."""
-    before, after = (run_stage(name, problem).row for name in ("h6b_store", NAME))
+    before, after = (run_stage(name, problem).row for name in ("h6b", NAME))
     assert after["wgmma_instructions"] == before["wgmma_instructions"] > 0
 
 
 def test_fewer_loads_and_stores(run_stage: RunStage) -> None:
     """Of 256 queries the first item has 64 rows, which see one tile of 80 keys, instead of the last."""
-    rows = [run_stage(name, HstuProblem(1, 128, (256,))).row for name in ("h6b_store", NAME)]
+    rows = [run_stage(name, HstuProblem(1, 128, (256,))).row for name in ("h6b", NAME)]
     assert [row["tma_load_instructions"] for row in rows] == [20, 14]
     assert [row["tma_store_instructions"] for row in rows] == [6, 4]
 

@@ -40,6 +40,6 @@ def test_equal_lengths_are_a_batch(run_stage: RunStage) -> None:
     """Three sequences of 192 queries are three tiles for each head, as in x2."""
     lengths = {"q_lens": (192,) * 3, "kv_lens": (200,) * 3}
     jagged = run_stage(NAME, Problem(3, 2, 192, 200, 64, window=(50, 9), **lengths)).row
-    batch = run_stage("x2_window", Problem(3, 2, 192, 200, 64, window=(50, 9))).row
+    batch = run_stage("x2", Problem(3, 2, 192, 200, 64, window=(50, 9))).row
     for column in COUNTS:
         assert jagged[column] == batch[column], column

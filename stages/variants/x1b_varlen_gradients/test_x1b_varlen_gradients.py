@@ -55,7 +55,7 @@ def test_equal_lengths_are_a_batch(run_stage: RunStage) -> None:
     """Three sequences of 192 queries are two tiles for each head, as in x2b."""
     lengths = {"q_lens": (192,) * 3, "kv_lens": (200,) * 3}
     jagged = run_stage(NAME, BackwardProblem(3, 2, 192, 200, 64, window=(50, 9), **lengths)).row
-    batch = run_stage("x2b_window_gradients", BackwardProblem(3, 2, 192, 200, 64, window=(50, 9))).row
+    batch = run_stage("x2b", BackwardProblem(3, 2, 192, 200, 64, window=(50, 9))).row
     for column in COUNTS:
         assert jagged[column] == batch[column], column
 

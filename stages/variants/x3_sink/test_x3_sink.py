@@ -17,7 +17,7 @@ NAME = "x3_sink"
 def test_it_counts_what_x2_counts(run_stage: RunStage) -> None:
     """But for one load of the head's sink per warp and work item: 2 heads with 2 items of 3 consumers."""
     sinks = run_stage(NAME, Problem(1, 2, 256, 300, 64, window=(100, 0), sinks=True)).row
-    without = run_stage("x2_window", Problem(1, 2, 256, 300, 64, window=(100, 0))).row
+    without = run_stage("x2", Problem(1, 2, 256, 300, 64, window=(100, 0))).row
     for column in ("wgmma_instructions", "tma_load_instructions", "tma_store_instructions", "conflicts"):
         assert sinks[column] == without[column], column
     assert sinks["global_sectors_ld"] - without["global_sectors_ld"] == 2 * 2 * 12

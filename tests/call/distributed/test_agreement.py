@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from rungs import named
 
 import ladder.call.distributed as several
 from ladder.call.distributed import agreement
@@ -96,8 +97,8 @@ def test_what_is_wrong_with_a_tensor_is_described(
     ("backward", "message"),
     [
         (("b99", False), "there is no stage 'b99'"),
-        (("v3_swizzle", False), "v3_swizzle computes attention, not attention_backward"),
-        (("b2_one_pass", True), "b2_one_pass is not deterministic"),
+        ((named("v3"), False), f"{named('v3')} computes attention, not attention_backward"),
+        ((named("b2"), True), f"{named('b2')} is not deterministic"),
     ],
 )
 def test_a_rung_that_cannot_compute_the_gradients_is_described(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import three_ranks
 import torch
+from rungs import named
 
 import ladder.call.distributed as several
 from ladder.call.distributed.agreement import sequence_words
@@ -150,13 +151,13 @@ def test_a_group_of_one(found: list[dict[str, Any]]) -> None:
         "schedules are all_gather, ring, zigzag, ulysses",
         "many bytes": f"rank 2: there is no schedule '{234 * chr(0x1F300)}",
         "schedules": "rank 2: there is no schedule ['ring']; schedules are all_gather, ring, zigzag, ulysses",
-        "no dtype of the rung": "rank 2: v3_swizzle takes f16, bf16, not f32",
+        "no dtype of the rung": f"rank 2: {named('v3')} takes f16, bf16, not f32",
         "rows of zigzag": "the ranks have 4, 4, 5 rows; of 13 rows, zigzag gives them 5, 4, 4",
         "too few for zigzag": '"zigzag" cuts the sequence into 6 chunks, and it has only 3 rows',
         "no rows": "rank 2 has no rows: there are 8 over 3 ranks",
         "no rows ahead": "rank 2 has no rows: there are 8 over 3 ranks",
         "heads ahead": "the ranks disagree about the number of query heads: 6 on ranks 0, 1; 12 on rank 2",
-        "no rows, no dtype": "rank 2: v3_swizzle takes f16, bf16, not f32",
+        "no rows, no dtype": f"rank 2: {named('v3')} takes f16, bf16, not f32",
         "no rows, and no offsets": "rank 2: cu_seqlens must be a one-dimensional torch.Tensor of int32",
         "other sequences": "the ranks disagree about cu_seqlens: "
         f"{sequence_words((0, 7, 12))} on ranks 0, 1; {sequence_words((0, 5, 12))} on rank 2",

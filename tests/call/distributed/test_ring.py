@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from rungs import named
 
 from ladder.call.distributed import Sizes, r2_ring, r3_zigzag, ring
 from ladder.call.distributed.team import Rungs, Team
 
-RUNGS = Rungs(None, "v3_swizzle", "auto", "", False)
+RUNGS = Rungs(None, named("v3"), "auto", "", False)
 
 
 @pytest.mark.parametrize("schedule", [r2_ring, r3_zigzag])

@@ -29,7 +29,7 @@ from ladder.operations import BackwardProblem, get_operation
 RANKS = 3
 #: 35 rows are 12, 12 and 11, or 6 chunks of 6 and 5; 6 heads share 3 key heads.
 PROBLEM = BackwardProblem(1, 6, 35, 35, 32, 3, "f16", is_causal=True, lse_gradient=True)
-RUNGS = {"enable_gqa": True, "stage": "v3_swizzle", "backward": "b2_one_pass"}
+RUNGS = {"enable_gqa": True, "stage": "v3", "backward": "b2"}
 PATIENCE = timedelta(seconds=20)
 #: The same rows as tokens of sequences: one that all ranks share, one without tokens, one of a single token.
 PACKED = BackwardProblem(1, 6, 35, 35, 64, 3, "f16", lse_gradient=True)
@@ -97,7 +97,7 @@ def alone(rank: int) -> bool:
     q, k, v = (inputs()[name] for name in ("q", "k", "v"))
     with replaced(calls, "exchanged", None):
         found = several.attention(q, k, v, group=group, schedule="zigzag", is_causal=True, **RUNGS)
-    expected = ladder.attention(q, k, v, is_causal=True, enable_gqa=True, stage="v3_swizzle")
+    expected = ladder.attention(q, k, v, is_causal=True, enable_gqa=True, stage="v3")
     refused = said(lambda: several.attention(q, k, v, group=group, schedule="spiral"))
     return all(map(torch.equal, found, expected)) and "there is no schedule 'spiral'" in refused
 
@@ -212,13 +212,13 @@ def unanswered(rank: int) -> tuple[str, float]:
     """What the others hear, and after how many seconds, if the last rank does not call within the timeout."""
     group = dist.new_group(timeout=timedelta(seconds=2))
     q = torch.zeros(1, 2, 4, 32, dtype=torch.float16)
-    several.attention(q, q, q, group=group, stage="v3_swizzle")
+    several.attention(q, q, q, group=group, stage="v3")
     dist.barrier()
     if rank == RANKS - 1:
         time.sleep(4)
         return "", 0.0
     began = time.monotonic()
-    return said(lambda: several.attention(q, q, q, group=group, stage="v3_swizzle")), time.monotonic() - began
+    return said(lambda: several.attention(q, q, q, group=group, stage="v3")), time.monotonic() - began
 
 
 def run(rank: int, folder: Path) -> None:

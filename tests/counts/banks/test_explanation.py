@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rungs import named
 
 from ladder.cli import main
 from ladder.counts.banks import explain, parse_place
@@ -21,23 +22,23 @@ SMALL = Problem(1, 1, 64, 64, 64)
 OPTIONS = ["--problem", "1,1,64,64,64"]
 
 
-def line_of(text: str, file: str = "v2_warp_mma/kernel.cu") -> int:
+def line_of(text: str, file: str = f"{named('v2')}/kernel.cu") -> int:
     """The number of the line of a stage's file that contains a text."""
     lines = (Path(__file__).parents[3] / "stages" / file).read_text().splitlines()
     return next(number for number, line in enumerate(lines, start=1) if text in line)
 
 
 def test_places() -> None:
-    assert parse_place("v2_warp_mma:12") == ("v2_warp_mma", "kernel.cu", 12)
-    assert parse_place("v2_warp_mma:ptx.h:3") == ("v2_warp_mma", "ptx.h", 3)
-    for place in ("v2_warp_mma", "v2_warp_mma:", "v2_warp_mma:x", ":1", "a:b:c:1", "v2_warp_mma:0"):
+    assert parse_place("v2:12") == (named("v2"), "kernel.cu", 12)
+    assert parse_place("v2:ptx.h:3") == (named("v2"), "ptx.h", 3)
+    for place in (named("v2"), "v2:", "v2:x", ":1", "a:b:c:1", "v2:0"):
         with pytest.raises(LadderError):
             parse_place(place)
 
 
 def test_a_kernel_line_and_the_helper_behind_it() -> None:
     line = line_of("ldmatrix_x4(k_rmem")
-    found = explain(f"v2_warp_mma:{line}", SMALL)
+    found = explain(f"v2:{line}", SMALL)
     assert found.chosen.ptx.startswith("ldmatrix") and found.chosen.file.name == "ptx.h"
     assert found.chosen.kernel_line == line and found.text.startswith("ldmatrix_x4(k_rmem")
     # A row of d = 64 elements has 128 bytes: eight rows of a tile lie in the same banks.
@@ -46,38 +47,38 @@ def test_a_kernel_line_and_the_helper_behind_it() -> None:
     assert found.chosen.conflicts == 28 * found.chosen.executed
     assert sum(one.conflicts for one in found.instructions) == found.conflicts <= found.total_conflicts
 
-    helper = explain(f"v2_warp_mma:ptx.h:{found.chosen.line}", SMALL)
+    helper = explain(f"v2:ptx.h:{found.chosen.line}", SMALL)
     assert {one.number for one in found.instructions} <= {one.number for one in helper.instructions}
     other = found.instructions[-1].number
-    assert explain(f"v2_warp_mma:{line}", SMALL, instruction=other).chosen.number == other
+    assert explain(f"v2:{line}", SMALL, instruction=other).chosen.number == other
 
 
 def test_places_without_an_access() -> None:
     line = line_of("ldmatrix_x4(k_rmem")
     with pytest.raises(LadderError, match="makes no access") as caught:
-        explain("v2_warp_mma:1", SMALL)
+        explain("v2:1", SMALL)
     assert str(line) in caught.value.hint
     with pytest.raises(LadderError, match="makes no access") as caught:
-        explain("v2_warp_mma:nothing.h:1", SMALL)
+        explain("v2:nothing.h:1", SMALL)
     assert "ptx.h" in caught.value.hint
     with pytest.raises(LadderError, match="no instruction 0"):
-        explain(f"v2_warp_mma:{line}", SMALL, instruction=0)
+        explain(f"v2:{line}", SMALL, instruction=0)
 
 
 def test_explain_command(capsys, tmp_path) -> None:
-    place = f"v2_warp_mma:{line_of('ldmatrix_x4(k_rmem')}"
+    place = f"v2:{line_of('ldmatrix_x4(k_rmem')}"
     picture = tmp_path / "a.svg"
     assert main(["explain", place, *OPTIONS, "--picture", str(picture)]) == 0
     out = capsys.readouterr().out
     assert "pass 4 of 4, lanes 24-31: 8 wavefronts" in out and "in ptx.h:" in out
     assert picture.read_text().startswith("<?xml")
-    assert main(["explain", "v2_warp_mma:1", *OPTIONS]) == 2
+    assert main(["explain", "v2:1", *OPTIONS]) == 2
     assert "makes no access" in capsys.readouterr().err
 
 
 def test_what_explain_says_fits_the_terminal() -> None:
     width = 80
-    found = explain(f"v2_warp_mma:{line_of('ldmatrix_x4(k_rmem')}", SMALL)
+    found = explain(f"v2:{line_of('ldmatrix_x4(k_rmem')}", SMALL)
     console = Console(width=1000, color_system=None)
     with console.capture() as capture:
         for line in explanation_lines(found, width):
@@ -90,15 +91,17 @@ def test_what_explain_says_fits_the_terminal() -> None:
 
 def test_lines_command(capsys, tmp_path) -> None:
     html = tmp_path / "a.html"
-    assert main(["lines", "v3_swizzle", *OPTIONS, "--html", str(html)]) == 0
+    assert main(["lines", "v3", *OPTIONS, "--html", str(html)]) == 0
     out = capsys.readouterr().out
     assert (
-        "v3_swizzle/kernel.cu" in out and "ptx.h" in out and re.search(r"all: [\d,]+ wavefronts, 0 conf", out)
+        f"{named('v3')}/kernel.cu" in out
+        and "ptx.h" in out
+        and re.search(r"all: [\d,]+ wavefronts, 0 conf", out)
     )
     # Output to a file or a pipe is not cut off.
     assert "uint32_t k_rmem[4];" in out and "\N{HORIZONTAL ELLIPSIS}" not in out
-    assert "v3_swizzle, line by line" in html.read_text()
-    assert main(["lines", "v3_swizzle", *OPTIONS, "--html", str(tmp_path / "no" / "a.html")]) == 2
+    assert f"{named('v3')}, line by line" in html.read_text()
+    assert main(["lines", "v3", *OPTIONS, "--html", str(tmp_path / "no" / "a.html")]) == 2
 
 
 def test_bank_command(capsys, tmp_path) -> None:
@@ -131,7 +134,7 @@ def test_the_worst_access_does_not_depend_on_the_host_threads(monkeypatch: pytes
 
     def worst(threads: int) -> list[WorstAccess]:
         monkeypatch.setenv("LADDER_THREADS", str(threads))
-        launches = evaluate("v2_warp_mma", problem, backend="emulator").execution.launches
+        launches = evaluate("v2", problem, backend="emulator").execution.launches
         return [access for launch in launches for access in launch.worst_accesses()]
 
     accesses = worst(1)

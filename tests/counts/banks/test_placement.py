@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rungs import named
 
 from ladder.cli import main
 from ladder.counts import banks
@@ -189,16 +190,16 @@ def test_what_is_no_tile(make, message: str) -> None:
 
 @pytest.fixture(scope="module")
 def launches() -> tuple[emulator.Launch, ...]:
-    return tuple(evaluate("v8_tma", SMALL, backend="emulator").execution.launches)
+    return tuple(evaluate("v8", SMALL, backend="emulator").execution.launches)
 
 
 def line_of(text: str) -> int:
-    lines = (Path(__file__).parents[3] / "stages" / "v8_tma" / "kernel.cu").read_text().splitlines()
+    lines = (Path(__file__).parents[3] / "stages" / named("v8") / "kernel.cu").read_text().splitlines()
     return next(number for number, line in enumerate(lines, start=1) if text in line)
 
 
 def at(launches: tuple[emulator.Launch, ...], text: str, instruction: int | None = None) -> PlacedLine:
-    found = placed_line(launches, "v8_tma", "kernel.cu", line_of(text), instruction)
+    found = placed_line(launches, named("v8"), "kernel.cu", line_of(text), instruction)
     assert found is not None
     return found
 
@@ -254,7 +255,7 @@ def test_products_and_boxes_are_told_in_words(
     assert what in found.cost
     other = found.instructions[-1].number
     assert at(launches, text, other).chosen.number == other
-    assert placed_line(launches, "v8_tma", "kernel.cu", line_of(text), 0) is None
+    assert placed_line(launches, named("v8"), "kernel.cu", line_of(text), 0) is None
     said = printed(placed_line_lines(found, 80))
     assert what in said and text in said
     ours = [line for line in said.splitlines() if found.text not in line and found.cost not in line]
@@ -262,7 +263,7 @@ def test_products_and_boxes_are_told_in_words(
 
 
 def test_explain_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    place, picture = f"v8_tma:{line_of('smem.q.load_async')}", tmp_path / "a.svg"
+    place, picture = f"v8:{line_of('smem.q.load_async')}", tmp_path / "a.svg"
     assert main(["explain", place, "--problem", "1,1,64,64,64", "--picture", str(picture)]) == 0
     out = capsys.readouterr().out
     assert "box of 1 x 1 x 64 x 64 elements of 2 bytes, swizzle of 128 bytes" in out
@@ -270,7 +271,7 @@ def test_explain_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     with pytest.raises(LadderError, match="no lanes with addresses") as caught:
         banks.explain(place, Problem(1, 1, 64, 64, 64))
     assert "draws where its tiles lie" in caught.value.hint
-    assert main(["explain", "v8_tma:1", "--problem", "1,1,64,64,64"]) == 2
+    assert main(["explain", "v8:1", "--problem", "1,1,64,64,64"]) == 2
     assert str(line_of("smem.q.load_async")) in capsys.readouterr().err
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from rungs import named
 
 from ladder.counts import nsight
 from ladder.counts.nsight import base_unit
@@ -22,7 +23,7 @@ CONFLICTS = [f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{kind}.sum" for
 RAW = f"""\
 ==PROF== Connected to process 4711 (/usr/bin/python3.12)
 ==PROF== Profiling "tile_kernel" - 0: 0%....50%....100% - 12 passes
-v1_minimal, with a comma
+{named("v1")}, with a comma
 ==PROF== Disconnected from process 4711
 "ID","Process ID","Kernel Name","Block Size","Grid Size","{LD}","gpu__time_duration.sum","bytes","rate"
 "","","","","","","usecond","Kbyte","Gbyte/s"

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from rungs import named
 
 from ladder.cli import main
 from ladder.counts import nsight, profiling
@@ -84,13 +85,13 @@ def predicted(run: Run) -> dict[str, int | None]:
 
 
 def test_a_report_of_stages_is_beside_its_prediction(tmp_path: Path) -> None:
-    runs = [Run("v2_warp_mma", SMALL), Run("v3_swizzle", SMALL)]
+    runs = [Run(named("v2"), SMALL), Run(named("v3"), SMALL)]
     counts = [predicted(run) for run in runs]
     off = {**counts[1], "wavefronts_ld": counts[1]["wavefronts_ld"] + 3}
     path = tmp_path / "raw.csv"
     path.write_text(raw_page(launch(runs[0], counts[0]), launch(runs[1], off, 1)))
     equal, other = hardware.read([path])
-    assert (equal.name, equal.problem) == ("v2_warp_mma", SMALL)
+    assert (equal.name, equal.problem) == (named("v2"), SMALL)
     assert (equal.row["arch"], equal.grid) == ("sm_90", "(1, 1, 1)")
     assert {column: equal.difference(column) for column in COUNTERS} == dict.fromkeys(COUNTERS, 0)
     assert {column: d for column in COUNTERS if (d := other.difference(column))} == {"wavefronts_ld": 3}
@@ -99,7 +100,7 @@ def test_a_report_of_stages_is_beside_its_prediction(tmp_path: Path) -> None:
 def test_a_report_without_the_counters_of_hopper(tmp_path: Path, capsys: Captured) -> None:
     newer = {column for column in COUNTERS if "gmma" in column or column.startswith("tma_")}
     metrics = set(nsight.metric_names(newer))
-    runs = [Run("v3_swizzle", SMALL), Run("their_rung", SMALL)]
+    runs = [Run(named("v3"), SMALL), Run("their_rung", SMALL)]
     cells = [launch(run, predicted(runs[0]), number) for number, run in enumerate(runs)]
     path = tmp_path / "raw.csv"
     path.write_text(raw_page(*({name: one[name] for name in one if name not in metrics} for one in cells)))
@@ -114,14 +115,14 @@ def test_a_report_without_the_counters_of_hopper(tmp_path: Path, capsys: Capture
 
 def test_a_report_of_an_h200_says_what_was_run(page: Page) -> None:
     counted = hardware.read([page("stages_raw")])
-    assert [one.name for one in counted] == ["v2_warp_mma", "v3_swizzle"]
+    assert [one.name for one in counted] == [named("v2"), named("v3")]
     for one in counted:
         assert one.problem == Problem(1, 2, 256, 256, 64, dtype="f16") and one.lost is not None
         assert one.row["ldmatrix_instructions"] == 4736  # of the kernels of then
 
 
 def test_several_kernels_of_a_run_are_added_up(tmp_path: Path) -> None:
-    run = Run("v3_swizzle", SMALL)
+    run = Run(named("v3"), SMALL)
     path = tmp_path / "raw.csv"
     whole = predicted(run)
     half = {column: 8 if column == "ldmatrix_instructions" else 0 for column in COUNTERS}
@@ -161,7 +162,7 @@ def test_a_source_page_alone(page: Page) -> None:
 
 def test_measurements_of_the_repository(tmp_path: Path, capsys: Captured) -> None:
     table = measured("attention")
-    chosen = table.query("stage == 'v5_async' and N == 256 and d == 64 and not causal")
+    chosen = table.query(f"stage == '{named('v5')}' and N == 256 and d == 64 and not causal")
     chosen.to_csv(tmp_path / "some.csv", index=False)
     half, bfloat = hardware.read([tmp_path / "some.csv"])
     assert half.problem == Problem(1, 2, 256, 256, 64, dtype="f16")
@@ -207,27 +208,30 @@ def test_of_many_problems_what_differs_comes_first(
 ) -> None:
     monkeypatch.setattr("ladder.show.render.profile._SHOWN_PROBLEMS", 1)
     table = measured("attention")
-    chosen = table.query("stage == 'v5_async' and N == 256 and d == 64 and not causal").copy()
+    chosen = table.query(f"stage == '{named('v5')}' and N == 256 and d == 64 and not causal").copy()
     mma = "sm__inst_executed_pipe_tensor_op_hmma.sum"
     chosen.loc[chosen["dtype"] == "bf16", mma] += 5
     chosen.to_csv(tmp_path / "some.csv", index=False)
     assert main(["profile", "--import", str(tmp_path / "some.csv")]) == 0
-    (only,) = (line for line in capsys.readouterr().out.splitlines() if "v5_async" in line)
+    (only,) = (line for line in capsys.readouterr().out.splitlines() if named("v5") in line)
     assert only.split()[-4:] == ["mma", "9,216", "9,221", "+5"]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda text: text[: len(text) // 2].rpartition(",v3_swizzle,")[0] + "\n", "is cut off"),
+        (lambda text: text[: len(text) // 2].rpartition(f",{named('v3')},")[0] + "\n", "is cut off"),
         *(
-            (lambda text, size=size: text.replace(",v3_swizzle,1,", f",v3_swizzle,{size},"), "no whole .* B")
+            (
+                lambda text, size=size: text.replace(f",{named('v3')},1,", f",{named('v3')},{size},"),
+                "no whole .* B",
+            )
             for size in ("0", "-1", "1.5", "inf", "1e300")
         ),
         (lambda text: text.replace(",f16,", ",f17,"), "'f17' is none of"),
         (lambda text: text.rpartition(",")[0], "is cut off: its rows have"),
         (
-            lambda text: text.replace(",v3_swizzle,1,2,", ",v3_swizzle,1,2x,", 1),
+            lambda text: text.replace(f",{named('v3')},1,2,", f",{named('v3')},1,2x,", 1),
             "'2x' is no number; .* under H",
         ),
         (lambda text: text.rpartition('"')[0], "is no whole table"),
@@ -239,7 +243,7 @@ def test_a_table_of_measurements_that_is_broken(
     """It has no texts of problems, like ``arbitration.csv``."""
     table = pd.read_csv(MEASURED, dtype=str).drop(columns="problem")
     path = tmp_path / "broken.csv"
-    path.write_text(change(table[table["stage"] == "v3_swizzle"].to_csv(index=False)))
+    path.write_text(change(table[table["stage"] == named("v3")].to_csv(index=False)))
     with pytest.raises(LadderError, match=rf"broken\.csv.*{message}"):
         hardware.read([path])
 
@@ -247,7 +251,7 @@ def test_a_table_of_measurements_that_is_broken(
 def test_a_problem_that_is_too_large_is_not_predicted(tmp_path: Path) -> None:
     path = tmp_path / "raw.csv"
     path.write_text(
-        raw_page(launch(Run("v3_swizzle", Problem(4, 16, 4096, 4096, 64)), dict.fromkeys(COUNTERS, 1)))
+        raw_page(launch(Run(named("v3"), Problem(4, 16, 4096, 4096, 64)), dict.fromkeys(COUNTERS, 1)))
     )
     (counted,) = hardware.read([path])
     assert counted.predicted is None and "too large" in counted.why_not and counted.row["conflicts_ld"] == 1
@@ -271,7 +275,7 @@ def test_the_page_of_an_older_ncu(tmp_path: Path, capsys: Captured) -> None:
 
 def test_marks_of_runs_say_all_of_them() -> None:
     for run in (
-        Run("v1_minimal", Problem(1, 2, 3, 4, 64)),
+        Run(named("v1"), Problem(1, 2, 3, 4, 64)),
         Run("a", Problem(1, 4, 3, 4, 64, 2, "bf16", is_causal=True, scale=-0.125, inputs="large")),
         Run("a", Problem(1, 4, 3, 4, 64, scale=1e-30), {"WARPS": "4", "STEP": "no"}),
     ):
@@ -330,7 +334,7 @@ def source_page(kernel: str, file: Path, line: int, wavefronts: int) -> str:
 def test_profile_of_a_stage(gpu: Gpu, capsys: Captured, tmp_path: Path) -> None:
     from ladder.stages import include_directory
 
-    run = Run("v3_swizzle", SMALL)
+    run = Run(named("v3"), SMALL)
     bounds = {
         nsight.BOUNDS["shared"]: 72.5,
         nsight.STALLS["short_scoreboard"]: 3.25,
@@ -345,7 +349,7 @@ def test_profile_of_a_stage(gpu: Gpu, capsys: Captured, tmp_path: Path) -> None:
     )
     report = tmp_path / "kept.ncu-rep"
     problem = ["--problem", "1,1,64,64,32", "--dtype", "f16"]
-    assert main(["profile", "v3_swizzle", *problem, "--report", str(report)]) == 0
+    assert main(["profile", "v3", *problem, "--report", str(report)]) == 0
     out = capsys.readouterr().out
     assert "the GPU counted what the emulator predicts" in out
     assert "72.5" in out and "short scoreboard, wait" in out
@@ -356,12 +360,12 @@ def test_profile_of_a_stage(gpu: Gpu, capsys: Captured, tmp_path: Path) -> None:
 
 
 def test_an_older_ncu_that_lacks_metrics(gpu: Gpu, capsys: Captured) -> None:
-    run = Run("v3_swizzle", SMALL)
+    run = Run(named("v3"), SMALL)
     lacking = [nsight.BOUNDS["xu"], nsight.COUNTERS["ldmatrix_instructions"][0][0]]
     row = launch(run, predicted(run))
     del row[lacking[1]]
     gpu(raw=raw_page(row), source="", unknown=lacking)
-    assert main(["profile", "v3_swizzle", "--problem", "1,1,64,64,32", "--json", "-"]) == 0
+    assert main(["profile", "v3", "--problem", "1,1,64,64,32", "--json", "-"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert (
         rows[0]["ldmatrix_instructions"] is None
@@ -394,27 +398,27 @@ def test_what_ncu_cannot_do_is_said_and_the_emulator_counts(
     says: str, expected: str, gpu: Gpu, capsys: Captured
 ) -> None:
     gpu(says=says)
-    assert main(["profile", "v3_swizzle", "--problem", "1,1,64,64,32"]) == 2
+    assert main(["profile", "v3", "--problem", "1,1,64,64,32"]) == 2
     captured = capsys.readouterr()
     assert expected in captured.err and "What the emulator counts" in captured.err
-    assert "v3_swizzle" in captured.out and "ldmatrix" in captured.out
+    assert named("v3") in captured.out and "ldmatrix" in captured.out
 
 
 def test_an_ncu_that_writes_nothing(gpu: Gpu, capsys: Captured) -> None:
     gpu(says="==WARNING== No kernels were profiled.", code=0)
-    assert main(["profile", "v3_swizzle", "--problem", "1,1,64,64,32"]) == 2
+    assert main(["profile", "v3", "--problem", "1,1,64,64,32"]) == 2
     assert "wrote no report" in capsys.readouterr().err
 
 
 def test_no_ncu(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(ProfilerError, match="not there"):
-        hardware.profile(["v3_swizzle"], SMALL)
+        hardware.profile([named("v3")], SMALL)
 
 
 def test_no_gpu(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     monkeypatch.setattr(hardware, "gpu_is_there", lambda: False)
-    assert main(["profile", "v3_swizzle", "--problem", "1,1,64,64,32", "--json", "-"]) == 2
+    assert main(["profile", "v3", "--problem", "1,1,64,64,32", "--json", "-"]) == 2
     captured = capsys.readouterr()
     assert "no CUDA GPU" in captured.err and "--import" in captured.err
     assert json.loads(captured.out)[0]["backend"] == "emulator"
@@ -438,7 +442,7 @@ def test_the_script_that_measures_bounds(
 ) -> None:
     from tools.measure import measure_bounds
 
-    runs = [Run("v2_warp_mma", problem) for problem in measure_bounds.PROBLEMS]
+    runs = [Run(named("v2"), problem) for problem in measure_bounds.PROBLEMS]
     counts: dict[str, int | None] = dict.fromkeys(COUNTERS, 7)
     shared, time = nsight.BOUNDS["shared"], nsight.TIME
     launches = [launch(run, counts, i, **{shared: 90.0 + i, time: 0.5}) for i, run in enumerate(runs)]
@@ -447,11 +451,11 @@ def test_the_script_that_measures_bounds(
     gpu(raw=raw_page(*launches))
     monkeypatch.setattr(measure_bounds, "build_all", lambda names: names)
     monkeypatch.setattr(measure_bounds, "environment_here", lambda ncu: {"gpu": "a GPU"})
-    measure_bounds.measure(tmp_path, ["v2_warp_mma"])
+    measure_bounds.measure(tmp_path, [named("v2")])
     table = pd.read_csv(tmp_path / "bounds.csv")
     assert table[["gpu", "stage", "N", "d", "dtype"]].to_numpy().tolist() == [
-        ["a GPU", "v2_warp_mma", 1024, 64, "f16"],
-        ["a GPU", "v2_warp_mma", 4096, 64, "bf16"],
-        ["a GPU", "v2_warp_mma", 4096, 128, "bf16"],
+        ["a GPU", named("v2"), 1024, 64, "f16"],
+        ["a GPU", named("v2"), 4096, 64, "bf16"],
+        ["a GPU", named("v2"), 4096, 128, "bf16"],
     ]
     assert nsight.bounds(table)["shared"].to_list() == [90.0, 91.0, 92.0]

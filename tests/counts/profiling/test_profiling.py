@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from rungs import named
 
 from ladder.counts import nsight, profiling
 from ladder.counts.profiling import Run, runs
@@ -51,8 +52,8 @@ def ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 RUNS = [
-    Run("v1_minimal", Problem(1, 2, 64, 64, 32)),
-    Run("v2_warp_mma", Problem(1, 2, 64, 64, 32), {"A": "1"}),
+    Run(named("v1"), Problem(1, 2, 64, 64, 32)),
+    Run(named("v2"), Problem(1, 2, 64, 64, 32), {"A": "1"}),
 ]
 
 
@@ -103,7 +104,7 @@ def test_rows_of_the_measuring_script(ncu: Path, tmp_path: Path, monkeypatch: py
         }
     )
     (row,) = measure_counters.rows(RUNS[:1], launches, {"gpu": "H200"}, [LD]).to_dict("records")
-    assert (row["gpu"], row["stage"], row["H"], row["dtype"]) == ("H200", "v1_minimal", 2, "f32")
+    assert (row["gpu"], row["stage"], row["H"], row["dtype"]) == ("H200", named("v1"), 2, "f32")
     assert (row["grid"], row["launches"], row[LD]) == ("(1, 2, 1)", 1, 12)
     # The file is raw: the table's columns are computed when it is read.
     assert "wavefronts_ld" not in row
@@ -114,6 +115,6 @@ def test_the_foreign_swizzle_changes_one_line(tmp_path: Path, monkeypatch: pytes
     from tools.measure import measure_counters
 
     name = measure_counters.with_foreign_swizzle(tmp_path)
-    ours = (root() / "v3_swizzle" / "kernel.cu").read_text().splitlines()
+    ours = (root() / named("v3") / "kernel.cu").read_text().splitlines()
     theirs = (tmp_path / name / "kernel.cu").read_text().splitlines()
     assert len(ours) == len(theirs) and sum(a != b for a, b in zip(ours, theirs, strict=True)) == 1

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from rungs import named
 
 from ladder.counts.time import bound_of, count_stage, gpu_names, load_gpu, require_clock
 from ladder.counts.time.work import LaunchWork, instruction_amounts, launch_work
@@ -177,14 +178,14 @@ def test_no_launches() -> None:
 
 def test_a_rung_that_the_gpu_cannot_run() -> None:
     problem = Problem(1, 1, 64, 64, 64)
-    with pytest.raises(UnsupportedProblem, match="v7_wgmma runs on sm_90a alone, not on sm_80"):
-        count_stage(discover()["v7_wgmma"], problem, load_gpu("a100"))
-    with pytest.raises(UnsupportedProblem, match="v7_wgmma runs on sm_90a alone, not on sm_120"):
-        count_stage(discover()["v7_wgmma"], problem, load_gpu("rtx5090"))
+    with pytest.raises(UnsupportedProblem, match=f"{named('v7')} runs on sm_90a alone, not on sm_80"):
+        count_stage(discover()["v7"], problem, load_gpu("a100"))
+    with pytest.raises(UnsupportedProblem, match=f"{named('v7')} runs on sm_90a alone, not on sm_120"):
+        count_stage(discover()["v7"], problem, load_gpu("rtx5090"))
 
 
 def test_the_virtual_gpu_that_counts() -> None:
     rungs = discover()
-    assert load_gpu("rtx5090").arch_of(rungs["v2_warp_mma"]) == "sm_90"
-    assert load_gpu("t4").arch_of(rungs["v2_warp_mma"]) == "sm_75"
-    assert load_gpu("h200").arch_of(rungs["v7_wgmma"]) == "sm_90a"
+    assert load_gpu("rtx5090").arch_of(rungs[named("v2")]) == "sm_90"
+    assert load_gpu("t4").arch_of(rungs[named("v2")]) == "sm_75"
+    assert load_gpu("h200").arch_of(rungs[named("v7")]) == "sm_90a"

@@ -1,6 +1,7 @@
 """A large problem's work is that of its parts."""
 
 import pytest
+from rungs import named
 
 from ladder.compile import EmulatorTarget, build
 from ladder.counts.time import LaunchWork, count_stage, load_gpu, scaling
@@ -16,7 +17,7 @@ def counted(stage: str, problem: Problem) -> LaunchWork:
     return work
 
 
-@pytest.mark.parametrize(("stage", "queries"), [("v3_swizzle", 128), ("v12c_end_aligned", 192)])
+@pytest.mark.parametrize(("stage", "queries"), [(named("v3"), 128), (named("v12c"), 192)])
 def test_parts_add_up_to_the_whole(stage: str, queries: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two times whole tiles and what is left over, in each of four heads."""
     problem = Problem(2, 2, 2 * queries + 64, 96, 64, dtype="f16", inputs="equal")
@@ -31,21 +32,21 @@ def test_parts_add_up_to_the_whole(stage: str, queries: int, monkeypatch: pytest
     }
     assert parts.grid == whole.grid
     product = next(kind for kind in exact if kind in parts.items)
-    assert parts.items[product][0] == (20 if stage == "v3_swizzle" else 8)
+    assert parts.items[product][0] == (20 if stage == named("v3") else 8)
 
 
 def test_queries_that_no_tile_divides_count_by_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scaling, "_WHOLE", 0)
     monkeypatch.setattr(scaling, "_QUERIES", 96)  # one and a half of v3's tiles
     problem = Problem(1, 1, 288, 96, 64, dtype="f16", inputs="equal")
-    work = counted("v3_swizzle", problem)
+    work = counted(named("v3"), problem)
     assert work.amounts["mma f32 f16"] == 3 * 2 * 2 * 2 * 64 * 96 * 64
     monkeypatch.undo()
-    counted("v3_swizzle", problem)  # what is kept is the whole
+    counted(named("v3"), problem)  # what is kept is the whole
 
 
 def test_launches_without_their_work() -> None:
-    stage, problem = discover()["v3_swizzle"], Problem(2, 2, 130, 96, 64, dtype="f16")
+    stage, problem = discover()["v3"], Problem(2, 2, 130, 96, 64, dtype="f16")
     extension = build(stage, EmulatorTarget("sm_90"), stage.chosen_options({}), only=problem)
     with EmulatorBackend().runner(extension, EmulatorTarget("sm_90")) as runner:
         inputs = operation_of(problem).make_inputs(problem)

@@ -6,6 +6,7 @@ from statistics import median
 
 import pandas as pd
 import pytest
+from rungs import named
 
 from ladder.counts.time import Measured, bounded_rungs, count_stage, counted_work, load_gpu, measured_rows
 from ladder.operations import Problem
@@ -52,10 +53,10 @@ def test_the_clock_of_a_launch_is_that_of_its_counters() -> None:
         (row.contender, row.problem and row.problem.head_dim): row.clock_mhz
         for row in measured_rows(RESULTS, CLOCKED)
     }
-    assert clocks["v1_minimal", 64] is None
+    assert clocks[named("v1"), 64] is None
     known = {name: clock for name, clock in clocks.items() if clock is not None}
     assert len(known) >= 30 and max(known.values()) <= load_gpu("h200").clock_mhz
-    assert known["v12b_counter", 128] < 1700 < known["v2_warp_mma", 128]
+    assert known[named("v12b"), 128] < 1700 < known[named("v2"), 128]
 
 
 def test_kept_work_is_what_nsight_compute_counted() -> None:
@@ -76,9 +77,9 @@ def test_kept_work_is_what_nsight_compute_counted() -> None:
 
 def test_kept_work_is_what_the_emulator_counts() -> None:
     problem = Problem(4, 16, 1024, 1024, 64, dtype="f16")
-    counted = count_stage(discover()["v3_swizzle"], problem, load_gpu("h200"))
+    counted = count_stage(discover()["v3"], problem, load_gpu("h200"))
     (work,) = counted.launches
-    kept = counted_work(RESULTS)["v3_swizzle", problem.text]
+    kept = counted_work(RESULTS)[named("v3"), problem.text]
     assert work.grid == kept.grid == (16, 16, 4)
     assert work.amounts == kept.amounts
     assert work.items == kept.items and work.items["shared"][0] == 1024

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rungs import named
 
 from ladder.cli import main
 from ladder.common import isolation
@@ -243,7 +244,7 @@ DEEP = "".join(f"#define A{n + 1} A{n} A{n}\n" for n in range(40)) + "#define A0
     [
         (DEEP, "the compiler was stopped"),
         ('#include "/etc/passwd"\n', "/etc/passwd: Permission denied"),
-        (f'#include "{INCLUDE.parent}/v1_minimal/kernel.cu"\n', "Permission denied"),
+        (f'#include "{INCLUDE.parent}/{named("v1")}/kernel.cu"\n', "Permission denied"),
     ],
 )
 def test_what_a_compiler_reads_and_takes_is_limited(

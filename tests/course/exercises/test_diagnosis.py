@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from rungs import named
 from torch import Tensor
 
 from ladder.common.words import describe, numbers, told_apart
@@ -632,9 +633,9 @@ def test_lse_in_another_base_or_off_by_a_number(right: Reference, o: Tensor, lse
 
 def test_a_right_rung_finds_each_key_and_column() -> None:
     problem = Problem(1, 1, 16, 32, 32, dtype="f32", scale=1.0)
-    assert _keys_found(_run(discover()["v1_minimal"], problem, torch.eye(32))) == []
+    assert _keys_found(_run(discover()["v1"], problem, torch.eye(32))) == []
     columns = torch.arange(1, 33, dtype=torch.float32).repeat(32, 1)
-    assert _columns_found(_run(discover()["v1_minimal"], problem, columns)) == []
+    assert _columns_found(_run(discover()["v1"], problem, columns)) == []
 
 
 @pytest.mark.parametrize("softcap", [None, 2.0])
@@ -650,7 +651,7 @@ def test_the_probe_of_a_rung_with_a_softcap_has_one(softcap: float | None, monke
         return torch.softmax(logits, 1) @ values
 
     monkeypatch.setattr(probes, "_run", run)
-    rung = discover()["x4_softcap" if softcap else "v7_wgmma"]
+    rung = discover()["x4" if softcap else named("v7")]
     assert probes.probe(rung, Problem(1, 1, 100, 150, 64, dtype="f16", softcap=softcap), keys=True) == []
     assert len(asked) == 2 and all(rung.suits(problem) for problem in asked)
 

@@ -32,7 +32,7 @@ def found(kind: str, message: str, opcode: str) -> Finding:
 )
 def test_a_deadlock_is_told_once(monkeypatch: pytest.MonkeyPatch, finding: Finding, advice: str) -> None:
     monkeypatch.setattr("ladder.run.evaluation.check_stage", lambda stage, problems: [finding])
-    [remark] = _failure(discover()["v8_tma"], PROBLEM, deadlock())
+    [remark] = _failure(discover()["v8"], PROBLEM, deadlock())
     verdict = Verdict(get_exercise("v8_ask"), [remark])
     assert verdict.first_failing_case == f"{PROBLEM}: deadlock"
     first, *_, last = remark.text.splitlines()
@@ -43,7 +43,7 @@ def test_a_deadlock_is_told_once(monkeypatch: pytest.MonkeyPatch, finding: Findi
 def test_what_the_sanitizer_finds_besides_a_deadlock_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     race = found("race between warps", "writes 4 bytes of shared memory", "st.shared")
     monkeypatch.setattr("ladder.run.evaluation.check_stage", lambda stage, problems: [race])
-    remarks = _failure(discover()["v8_tma"], PROBLEM, deadlock())
+    remarks = _failure(discover()["v8"], PROBLEM, deadlock())
     assert [one.kind for one in remarks] == ["sanitizer", "deadlock"]
 
 

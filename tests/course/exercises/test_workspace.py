@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rungs import named
 
 from ladder import stages
 from ladder.cli import main
@@ -355,7 +356,7 @@ def test_the_first_rung_follows_the_first_programs() -> None:
     for one in programs:
         workspace.keep_try(one, solved=True)
     found = _next(workspace, programs[-1])
-    assert found is not None and found.rung == "v1_minimal"
+    assert found is not None and found.rung == named("v1")
 
 
 def test_next_is_of_the_same_rung_then_of_later_ones() -> None:
@@ -465,7 +466,7 @@ def test_what_is_refused(home: Path, capsys) -> None:
 
 GOOD = """
 title = "T"
-rung = "v1_minimal"
+rung = "v1"
 number = 1
 owner = "thread"
 task = "Do it."
@@ -487,11 +488,11 @@ cases = [{ size = "1,1,1,1,32" }]
         ('size = "1,1,1,1,32"', 'size = "1,1,1,1,32", at_most = { speed = 1 }', "no count of the table"),
         ('32" }]', '32", contexts = [1] }]', "attention has no contexts"),
         ('32" }]', '32", keys = ["4"] }]', "is no list of whole numbers"),
-        ("v1_minimal", "h1_silu", "is not H,d,lengths"),
+        (named("v1"), named("h1"), "is not H,d,lengths"),
         ("thread", "warp", "owner is thread or fragments"),
         ("= [{ size", "= { size", "not TOML"),
         ('["a"]', "[]", "at least one"),
-        ('rung = "v1_minimal"\n', "", "there is no runs"),
+        (f'rung = "{named("v1")}"\n', "", "there is no runs"),
         ('afterword = "Because."', "", "there is no afterword"),
     ],
 )
@@ -520,7 +521,7 @@ def exercises_folder(tmp_path: Path, monkeypatch) -> Iterator[Path]:
 def test_an_exercise_that_cannot_be_read_affects_no_other(exercises_folder: Path, capsys) -> None:
     (exercises_folder / OTHER / "exercise.toml").write_text("title = [")
     toml = exercises_folder / "v1_causal_mask" / "exercise.toml"
-    toml.write_text(toml.read_text().replace('rung = "v1_minimal"', 'rung = "v77"'))
+    toml.write_text(toml.read_text().replace(f'rung = "{named("v1")}"', 'rung = "v77"'))
     assert main(["exercise", "list"]) == 1
     listed = capsys.readouterr()
     assert NAME in listed.out and "0 of 1 solved" in listed.out and OTHER not in listed.out
@@ -533,7 +534,7 @@ def test_an_exercise_that_cannot_be_read_affects_no_other(exercises_folder: Path
 
 
 def test_arguments_of_a_run_are_quoted_as_in_a_shell(tmp_path: Path) -> None:
-    of_a_program = GOOD.replace('rung = "v1_minimal"\n', "").replace("cases =", "runs =")
+    of_a_program = GOOD.replace(f'rung = "{named("v1")}"\n', "").replace("cases =", "runs =")
     (tmp_path / "exercise.toml").write_text(of_a_program.replace('size = "1,1,1,1,32"', 'arguments = "\'4"'))
     with pytest.raises(ExerciseError, match=r"runs 1: arguments = .*No closing quotation"):
         read_exercise(tmp_path)

@@ -6,13 +6,14 @@ import html
 import re
 
 import pytest
+from rungs import named
 
 from ladder.course import lessons
 from ladder.course.exercises import Workspace, fill_gap, get_exercise
 from ladder.course.lessons.listing import LessonError, line_text
 from ladder.stages import discover
 
-RESCALE = ("v1_minimal", "const float l_old =", "const float l_new = l_old + l_tile;")
+RESCALE = ("v1", "const float l_old =", "const float l_new = l_old + l_tile;")
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def stage(tmp_path, monkeypatch):
     folder = tmp_path / "lesson_stage"
     folder.mkdir()
     (folder / "kernel.cu").write_text("int once;\n  for (;;) {\n    twice();\n\n    twice();\n  }\n")
-    origin = discover()["v1_minimal"].path / "stage.toml"
+    origin = discover()["v1"].path / "stage.toml"
     (folder / "stage.toml").write_text(origin.read_text())
     monkeypatch.setenv("LADDER_STAGES", str(tmp_path))
     return "lesson_stage"
@@ -71,9 +72,9 @@ def test_a_gap_is_closed_until_it_is_solved(workspace: Workspace) -> None:
         closed,
         f"{number + 1:>4}        const float l_new = l_old + l_tile;",
     ]
-    own = discover()["v1_minimal"].kernel.read_text().splitlines()[number - 1]
-    assert line_text("v1_minimal", number, own) == "(exercise v1_rescale)"
-    assert line_text("v1_minimal", number, "  of(another); // file") == "of(another);"
+    own = discover()["v1"].kernel.read_text().splitlines()[number - 1]
+    assert line_text(named("v1"), number, own) == "(exercise v1_rescale)"
+    assert line_text(named("v1"), number, "  of(another); // file") == "of(another);"
 
     workspace.start(exercise)
     fill_gap(exercise, workspace.path(exercise), "const float l_old = mine;  // my way")
@@ -82,24 +83,24 @@ def test_a_gap_is_closed_until_it_is_solved(workspace: Workspace) -> None:
     opened = str(lessons.source(*RESCALE))
     assert "const float l_old = mine;  // my way" in opened and "and the rung's:" in opened
     assert f"{number:>4}        const float l_old = l_gmem[row]" in opened
-    assert line_text("v1_minimal", number, own).startswith("const float l_old = ")
+    assert line_text(named("v1"), number, own).startswith("const float l_old = ")
 
 
 def test_lines_that_are_the_rungs_own_are_shown_once(workspace: Workspace) -> None:
     exercise = get_exercise("v1_rescale")
     workspace.start(exercise)
-    own = (discover()["v1_minimal"].kernel.read_text().splitlines())[lessons.line_of(*RESCALE[:2]) - 1]
+    own = (discover()["v1"].kernel.read_text().splitlines())[lessons.line_of(*RESCALE[:2]) - 1]
     fill_gap(exercise, workspace.path(exercise), own)
     workspace.keep_try(exercise, solved=True)
     assert str(lessons.source(*RESCALE)).count("const float l_old = ") == 1
 
 
 def test_a_diff_closes_the_gaps_of_the_later_rung(workspace: Workspace) -> None:
-    found = str(lessons.diff("v2_warp_mma", "v3_swizzle"))
+    found = str(lessons.diff("v2", named("v3")))
     assert "// exercise v3_xor: index, swizzled" in found and "return index ^ (" not in found
     assert "-      return smem + (row * kCols + col)" in found or "-    __device__ uint32_t at(" in found
     assert "v2_" not in found  # exercises of the rung before are not part of the diff
     exercise = get_exercise("v3_xor")
     workspace.start(exercise)
     workspace.keep_try(exercise, solved=True)
-    assert "return index ^ (" in str(lessons.diff("v2_warp_mma", "v3_swizzle"))
+    assert "return index ^ (" in str(lessons.diff("v2", named("v3")))

@@ -80,7 +80,9 @@ def lessons_of_rungs() -> dict[str, int]:
     """The place in the course of each rung's lesson, by the list in notebooks/README.md."""
     listed = (LESSONS[0].parent / "README.md").read_text(encoding="utf-8").splitlines()
     rows = [row for row in listed if row.startswith("| [")]
-    return {rung: place for place, row in enumerate(rows) for rung in re.findall(r"`([bdhvx]\d\w+)`", row)}
+    numbers = ((number, place) for place, row in enumerate(rows) for number in re.findall(r"`(\w+)`", row))
+    own = {stage.number: stage.name for stage in discover() if stage.is_own}
+    return {own[number]: place for number, place in numbers if number in own}
 
 
 def test_the_list_of_lessons_names_them_all() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rungs import named
 
 pytest.importorskip("matplotlib")
 
@@ -91,7 +92,7 @@ def test_softmax_of_a_row() -> None:
 
 
 def test_costs_name_the_lines() -> None:
-    figure = gallery.costs(["v2_warp_mma"], Problem(1, 1, 64, 64, 64), count=3)
+    figure = gallery.costs([named("v2")], Problem(1, 1, 64, 64, 64), count=3)
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert len(labels) == 4 and any("ldmatrix_x4_trans(v_rmem" in label for label in labels)
     # The bars add up to the title's total.
@@ -100,12 +101,12 @@ def test_costs_name_the_lines() -> None:
 
 
 def test_instructions_are_all_counted_and_the_products_are_those_of_the_mathematics() -> None:
-    table = instructions.instructions_a_score(["v3_swizzle"], Problem(1, 1, 64, 96, 64))
+    table = instructions.instructions_a_score([named("v3")], Problem(1, 1, 64, 96, 64))
     # 4096 multiply-adds twice over d = 64: 2 * 64 / 2048 products of a warp, 32 lanes each.
-    assert table.loc["v3_swizzle", "products (mma, wgmma)"] == 2 * 64 * 32 / 2048
-    [launch] = evaluate("v3_swizzle", Problem(1, 1, 64, 96, 64), backend="emulator").execution.launches
+    assert table.loc[named("v3"), "products (mma, wgmma)"] == 2 * 64 * 32 / 2048
+    [launch] = evaluate("v3", Problem(1, 1, 64, 96, 64), backend="emulator").execution.launches
     counted = launch.instructions()["executed"].sum() * 32 / (64 * 96)
-    assert table.loc["v3_swizzle"].sum() == pytest.approx(counted)
+    assert table.loc[named("v3")].sum() == pytest.approx(counted)
 
 
 def test_a_buffer_holds_one_tile_at_a_time() -> None:
@@ -117,12 +118,12 @@ def test_a_buffer_holds_one_tile_at_a_time() -> None:
 def test_a_block_of_v5_has_two_buffers_and_the_queries() -> None:
     """At d = 128 two tiles of 32 keys, twice, and 16 rows of Q per warp, 16-bit each; at 64 no Q."""
     tile, rows = 32 * 128 * 2, 16 * 128 * 2
-    assert memory.memory_map("v5_async", 128) == [
+    assert memory.memory_map(named("v5"), 128) == [
         *(Part(name, n * tile, tile) for n, name in enumerate(("k[0]", "k[1]", "v[0]", "v[1]"))),
         Part("q of warp 0", 4 * tile, rows),
         Part("q of warps 1 to 15", 4 * tile + rows, 15 * rows),
     ]
-    assert sum(part.bytes for part in memory.memory_map("v5_async", 64)) == 4 * 48 * 64 * 2
+    assert sum(part.bytes for part in memory.memory_map(named("v5"), 64)) == 4 * 48 * 64 * 2
 
 
 def test_pictures_by_name(tmp_path: Path, capsys) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rungs import named
 
 from ladder.cli import main
 from ladder.common import sandbox
@@ -29,7 +30,7 @@ from ladder.stages import discover
 from tools.pages import live_recording
 
 ROOT = Path(__file__).parents[3]
-V1 = "v1_minimal"
+V1 = named("v1")
 SOURCE = (ROOT / "stages" / V1 / "kernel.cu").read_text()
 PROGRAM = "cuda_map"
 
@@ -159,7 +160,7 @@ def test_an_error_has_its_line(server: PageServer) -> None:
         '#include "/etc/passwd"\n',
         '#include "/proc/self/environ"\n',
         '#line 1 "/etc/passwd"\n#error\n',
-        f'#include "{ROOT}/stages/v2_warp_mma/kernel.cu"\n',
+        f'#include "{ROOT}/stages/{named("v2")}/kernel.cu"\n',
     ],
 )
 def test_other_files_are_not_shown(server: PageServer, source: str) -> None:
@@ -180,11 +181,11 @@ def test_what_is_no_source_is_refused(server: PageServer) -> None:
         assert asked(server, "POST", path, body) == (status, {"error": error})
     assert asked(server, "POST", "/compile", "[" * 10**5)[0] == 400
     assert asked(server, "POST", "/compile", "rung=v1", "application/x-www-form-urlencoded")[0] == 415
-    assert compiled(server, SOURCE, "v2_warp_mma") == (
+    assert compiled(server, SOURCE, named("v2")) == (
         422,
-        {"error": "there is no kernel 'v2_warp_mma' here"},
+        {"error": f"there is no kernel '{named('v2')}' here"},
     )
-    assert compiled(server, SOURCE, "../v1_minimal")[0] == 422
+    assert compiled(server, SOURCE, f"../{V1}")[0] == 422
 
 
 def test_a_large_source_is_refused(server: PageServer) -> None:
@@ -247,7 +248,7 @@ def test_too_many_sources_are_told_to_come_again(folder: Path) -> None:
 
 
 def test_a_client_that_goes_is_no_error(server: PageServer, capfd: pytest.CaptureFixture[str]) -> None:
-    for body in (b"{", b'{"name": "v1_minimal", "source": "#error"}'):
+    for body in (b"{", b'{"name": "%b", "source": "#error"}' % V1.encode()):
         with socket.create_connection(("127.0.0.1", server.server_address[1])) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # resets it
             head = b"POST /compile HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: 42\r\n\r\n"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 from rich.console import Console
+from rungs import named
 
 from ladder.operations import Problem, Tensors, get_operation
 from ladder.run.backends import Timing, timing
@@ -121,11 +122,11 @@ def test_inputs_exceed_the_l2(l2_bytes: int, sets: int, monkeypatch: pytest.Monk
 
 def test_a_comparison_on_a_gpu_shows_shares_and_spread() -> None:
     problem = Problem(4, 16, 1024, 1024, 64, dtype="f16")
-    row = make_row("v3_swizzle", "cuda", "sm_90", problem) | {"passed": True, "time_ms": 0.5, "tflops": 100.0}
+    row = make_row(named("v3"), "cuda", "sm_90", problem) | {"passed": True, "time_ms": 0.5, "tflops": 100.0}
     compared = Comparison(
         get_operation("attention"),
         [row],
-        timings={"v3_swizzle": Timing(0.5, 0.49, 0.52, 100)},
+        timings={named("v3"): Timing(0.5, 0.49, 0.52, 100)},
         baselines={"f16": {"torch matmul": 800.0, "torch flash": 200.0}},
     )
     text = io.StringIO()
@@ -139,8 +140,8 @@ def test_a_comparison_on_a_gpu_shows_shares_and_spread() -> None:
 def test_a_comparison_on_the_gpu() -> None:
     from ladder.run.evaluation import run_comparison
 
-    compared = run_comparison(Problem(1, 4, 512, 512, 64, dtype="f16"), ["v3_swizzle"], backend="cuda")
-    timed = compared.timings["v3_swizzle"]
+    compared = run_comparison(Problem(1, 4, 512, 512, 64, dtype="f16"), [named("v3")], backend="cuda")
+    timed = compared.timings[named("v3")]
     assert 0 < timed.p10_ms <= timed.median_ms <= timed.p90_ms
     assert compared.rows[0]["time_ms"] == timed.median_ms
     assert {"torch matmul", "torch flash"} <= set(compared.baselines["f16"])

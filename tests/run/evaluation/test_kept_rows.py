@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rungs import named
 
 import ladder
 from ladder.operations import Problem
@@ -13,12 +14,12 @@ from ladder.stages import discover
 
 PACKAGE = Path(ladder.__file__).parent
 PROBLEM = Problem(1, 1, 16, 16, 32, dtype="f32")
-EXTENSION = Path("v1_minimal-emulator-sm_80-0123/ladder_stage.so")
+EXTENSION = Path(f"{named('v1')}-emulator-sm_80-0123/ladder_stage.so")
 
 
 @pytest.fixture
 def job():
-    return comparison._job(discover()["v1_minimal"], PROBLEM, get_backend("emulator"), None, {})
+    return comparison._job(discover()["v1"], PROBLEM, get_backend("emulator"), None, {})
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,6 @@ def test_another_problem_and_another_build_have_rows_of_their_own(job):
     rows = {
         comparison._row_file(EXTENSION, job),
         comparison._row_file(EXTENSION, replace(job, problem=replace(PROBLEM, inputs="large"))),
-        comparison._row_file(Path("v1_minimal-emulator-sm_80-4567/ladder_stage.so"), job),
+        comparison._row_file(Path(f"{named('v1')}-emulator-sm_80-4567/ladder_stage.so"), job),
     }
     assert len(rows) == 3

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rungs import named
 from warp_kernel import kernel_text
 
 from ladder.compile import Target, build
@@ -63,7 +64,7 @@ def test_copies_of_the_first_block_are_counted_by_place() -> None:
 
 @pytest.mark.parametrize(("multiprocessors", "blocks"), [(0, 9), (1, 1), (5, 5)])
 def test_a_gpu_of_so_many_multiprocessors(multiprocessors: int, blocks: int) -> None:
-    [launch] = launches_of(Problem(1, 9, 1, 1, 64), "v11_persistent", multiprocessors)
+    [launch] = launches_of(Problem(1, 9, 1, 1, 64), named("v11"), multiprocessors)
     assert launch.grid == (blocks, 1, 1)
 
 
@@ -80,7 +81,7 @@ def reusing_problems_of(stage: Stage) -> list[AnyProblem]:
         return reusing_problems(stage, runner)
 
 
-@pytest.mark.parametrize("name", ["v5_async", "v8_tma", "v11_persistent"])
+@pytest.mark.parametrize("name", [named("v5"), named("v8"), named("v11")])
 def test_each_buffer_is_used_again_and_again(name: str) -> None:
     """Of K and V on one of the problems, and of what else a persistent kernel loads; and there are blocks."""
     problems = chosen(name)
@@ -93,7 +94,7 @@ def test_each_buffer_is_used_again_and_again(name: str) -> None:
     assert all(
         sum(launch.grid[0] * launch.grid[1] * launch.grid[2] for launch in each) > 1 for each in launches[1:]
     )
-    if name == "v11_persistent":
+    if name == named("v11"):
         least = [
             min(copies.count / copies.places for launch in each for copies in launch.copies().values())
             for each in launches[1:]
@@ -102,9 +103,9 @@ def test_each_buffer_is_used_again_and_again(name: str) -> None:
 
 
 def test_a_rung_that_needs_a_window_reuses_its_buffers_with_one() -> None:
-    [problem] = chosen("x2_window")
+    [problem] = chosen(named("x2"))
     assert isinstance(problem, Problem) and problem.window == (40, 9)
-    [launch] = launches_of(problem, "x2_window", MULTIPROCESSORS)
+    [launch] = launches_of(problem, named("x2"), MULTIPROCESSORS)
     assert launch.grid == (MULTIPROCESSORS, 1, 1) and problem.heads >= 4 * MULTIPROCESSORS
 
 
@@ -113,13 +114,13 @@ def test_the_last_block_comes_first_on_every_second_problem(monkeypatch: pytest.
     found = [Problem(1, heads, 70, 140, 32, dtype="f32") for heads in (1, 2, 3)]
     monkeypatch.setattr(sanitizing, "reusing_problems", lambda stage, runner: found)
     monkeypatch.setattr(sanitizing, "_findings", lambda *words: asked.append(words[-1]) or [])
-    assert not is_faulty("v1_minimal")
+    assert not is_faulty(named("v1"))
     assert [one.backwards for one in asked if one.problem in found] == [True, False, True]
     assert not any(one.backwards for one in asked[: -len(found)])
 
 
 def test_none_for_a_rung_without_asynchronous_copies() -> None:
-    assert reusing_problems_of(discover()["v1_minimal"]) == []
+    assert reusing_problems_of(discover()["v1"]) == []
 
 
 def test_a_verdict_alone_ends_at_the_first_finding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,6 +131,6 @@ def test_a_verdict_alone_ends_at_the_first_finding(monkeypatch: pytest.MonkeyPat
         return [Finding("failure", "", "", 1, None, None, "")] if len(asked) == 2 else []
 
     monkeypatch.setattr(sanitizing, "_findings", findings)
-    assert is_faulty("v1_minimal") and len(asked) == 2
+    assert is_faulty(named("v1")) and len(asked) == 2
     asked += [asked[0]]
-    assert not is_faulty("v1_minimal") and len(asked) > 4
+    assert not is_faulty(named("v1")) and len(asked) > 4

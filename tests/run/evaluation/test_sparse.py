@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from rungs import named
 
 from ladder.errors import ExecutionError
 from ladder.operations import get_operation
@@ -39,17 +40,17 @@ def faults_on_large_tensors(stage: str, number: int, changed: Callable[[str], st
 @pytest.mark.parametrize(
     "stage, number, faults",
     [
-        ("v1_minimal", 0, ["|o - ref|"]),
-        ("v8_tma", 0, ["|o - ref|"]),
-        ("v11_persistent", 1, ["|o - ref|"]),
-        ("b2_one_pass", 0, ["|dq - ref|", "|dk - ref|", "|dv - ref|"]),
-        pytest.param("b4_wgmma", 0, ["|dq - ref|"], marks=pytest.mark.full),
-        ("h1_silu", 0, ["|o - ref|"]),
-        pytest.param("h3_rab", 2, ["|o - ref|"], marks=pytest.mark.full),
-        pytest.param("h3b_gradients", 0, [], marks=pytest.mark.full),
-        pytest.param("h3c_bias_gradient", 1, ["|d_rab - ref|"], marks=pytest.mark.full),
-        pytest.param("h5_paged", 3, ["|o - ref|"], marks=pytest.mark.full),
-        pytest.param("h6_wgmma", 0, ["|o - ref|"], marks=pytest.mark.full),
+        (named("v1"), 0, ["|o - ref|"]),
+        (named("v8"), 0, ["|o - ref|"]),
+        (named("v11"), 1, ["|o - ref|"]),
+        (named("b2"), 0, ["|dq - ref|", "|dk - ref|", "|dv - ref|"]),
+        pytest.param(named("b4"), 0, ["|dq - ref|"], marks=pytest.mark.full),
+        (named("h1"), 0, ["|o - ref|"]),
+        pytest.param(named("h3"), 2, ["|o - ref|"], marks=pytest.mark.full),
+        pytest.param(named("h3b"), 0, [], marks=pytest.mark.full),
+        pytest.param(named("h3c"), 1, ["|d_rab - ref|"], marks=pytest.mark.full),
+        pytest.param(named("h5"), 3, ["|o - ref|"], marks=pytest.mark.full),
+        pytest.param(named("h6"), 0, ["|o - ref|"], marks=pytest.mark.full),
     ],
 )
 def test_offsets_of_32_bits_are_found(
@@ -76,12 +77,12 @@ def last_part(stage: str, number: int) -> str | None:
 
 
 def test_first_blocks_that_have_the_last_rows_are_tried() -> None:
-    assert last_part("v11_persistent", 1) == ""
+    assert last_part(named("v11"), 1) == ""
 
 
 def test_blocks_that_take_numbers_are_told_apart() -> None:
     """The last ones alone take the first numbers."""
-    assert last_part("b3_same_bits", 0) is None
+    assert last_part(named("b3"), 0) is None
 
 
 @pytest.mark.full
@@ -94,4 +95,4 @@ def test_the_rung_whose_blocks_take_numbers_is_right_if_they_take_their_own(
     def changed(text: str) -> str:
         return text.replace("atomicAdd(started, 1)", "blockIdx.x")
 
-    assert faults_on_large_tensors("b3_same_bits", 0, changed, tmp_path) == ""
+    assert faults_on_large_tensors(named("b3"), 0, changed, tmp_path) == ""

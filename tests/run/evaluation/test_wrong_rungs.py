@@ -88,7 +88,11 @@ def problems_of(stage: Stage) -> Iterator[AnyProblem]:
 
 def wrong_rungs() -> list[WrongRung]:
     table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-    return [WrongRung(name=name, replacement=entry.pop("with"), **entry) for name, entry in table.items()]
+    today = discover().today
+    return [
+        WrongRung(name, today(entry.pop("stage")), replacement=entry.pop("with"), **entry)
+        for name, entry in table.items()
+    ]
 
 
 #: One of each kind; the others with ``-m full``.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from rungs import named
 
 pytest.importorskip("matplotlib")
 
@@ -102,18 +103,18 @@ def test_speeds_beside_the_ceiling() -> None:
     columns = ("gpu", "contender", "N", "d", "dtype", "causal", "tflops", "of_flash")
     rows = [
         ("NVIDIA H200", "torch matmul", None, None, "bf16", None, 760.0, None),
-        ("NVIDIA H200", "v1_minimal", 1024, 64, "f32", False, 0.25, None),
-        ("NVIDIA H200", "v1_minimal", 1024, 128, "f32", False, 0.2, None),
-        ("NVIDIA H200", "v1_minimal", 1024, 64, "f32", True, 0.1, None),
-        ("NVIDIA H200", "v3_swizzle", 4096, 64, "bf16", False, 125.0, 0.5),
-        ("NVIDIA H200", "v3_swizzle", 4096, 64, "bf16", True, 99.0, 0.4),
+        ("NVIDIA H200", named("v1"), 1024, 64, "f32", False, 0.25, None),
+        ("NVIDIA H200", named("v1"), 1024, 128, "f32", False, 0.2, None),
+        ("NVIDIA H200", named("v1"), 1024, 64, "f32", True, 0.1, None),
+        ("NVIDIA H200", named("v3"), 4096, 64, "bf16", False, 125.0, 0.5),
+        ("NVIDIA H200", named("v3"), 4096, 64, "bf16", True, 99.0, 0.4),
         ("NVIDIA H200", "torch flash", 4096, 64, "bf16", False, 250.0, 1.0),
         ("NVIDIA H200", "torch efficient", 4096, 64, "bf16", False, 126.0, 0.5),
     ]
     table = pd.DataFrame(rows, columns=columns)
     figure = speed_picture(table, [{"N": 4096, "d": 64, "dtype": "bf16", "causal": False}], 630.0)
     (axes,) = figure.axes
-    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["v1_minimal", "v3_swizzle", "torch flash"]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == [named("v1"), named("v3"), "torch flash"]
     shown = texts(figure)
     assert shown[:3] == ["0.25, f32, N = 1024", "125  (0.50)", "250  (1.00)"]
     assert "mma.sync alone: 630; wgmma goes further" in shown

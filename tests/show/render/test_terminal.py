@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rungs import named
 
 from ladder.errors import LadderError
 from ladder.operations import Problem, get_operation
@@ -48,7 +49,7 @@ def test_a_working_directory_that_is_gone(tmp_path: Path) -> None:
 
 
 def test_a_closed_stderr_and_ascii_alone() -> None:
-    command = "ladder lines v2_warp_mma --problem 1,1,16,16,32 2>&-"
+    command = f"ladder lines {named('v2')} --problem 1,1,16,16,32 2>&-"
     done = run(command, LC_ALL="C", PYTHONIOENCODING="ascii")
     assert done.returncode == 0 and "wavefronts" in done.stdout and done.stdout.isascii()
 
@@ -79,7 +80,7 @@ def test_a_narrow_terminal_has_several_tables_and_no_number_cut() -> None:
         rows.append(row | {"conflicts": 123_456_789 * (number + 1), "error": 1.25e-5})
     comparison = Comparison(get_operation("attention"), rows)
     assert [len(comparison_tables(comparison, Ladder((), {}), width)) for width in (200, 60, 1)] == [1, 2, 4]
-    names = ("v1_minimal", "v2_warp_mma", "v3_swizzle", "v4_tk_tiles")
+    names = (named("v1"), named("v2"), named("v3"), named("v4"))
     done = run(
         f"ladder compare --details {' '.join(names)} --problem 1,1,16,16,32 --backend emulator", COLUMNS="30"
     )
@@ -149,13 +150,13 @@ def test_the_verdict_names_what_is_wrong_and_what_has_no_result() -> None:
 def test_a_story_of_a_gpu_has_speeds_and_multiples_of_cudnn() -> None:
     problem = Problem(4, 16, 1024, 1024, 64, dtype="f16")
     timed = {"passed": True, "time_ms": 0.5, "tflops": 100.0}
-    row = make_row("v3_swizzle", "cuda", "sm_90", problem) | timed
+    row = make_row(named("v3"), "cuda", "sm_90", problem) | timed
     peers = {"f16": {"torch matmul": 800.0, "torch cuDNN": 400.0}}
     _, head, _, line = story_of(
         Comparison(get_operation("attention"), [row], baselines=peers), Ladder((), {})
     )
     assert head.split() == ["rung", "right", "TFLOP/s", "x", "cuDNN"]
-    assert line.split() == ["v3_swizzle", "yes", "100.0", "0.25"]
+    assert line.split() == [named("v3"), "yes", "100.0", "0.25"]
 
 
 def stage(name: str, before: str | None) -> Stage:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rungs import named
 
 from ladder.common import cache
 from ladder.compile import EmulatorTarget, build_program
@@ -91,7 +92,7 @@ def rulings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Rulings:
     return stand_in
 
 
-RANDOM = ["random", "v1_minimal", "v2_warp_mma", "--largest", "40", "--seed", "7"]
+RANDOM = ["random", named("v1"), named("v2"), "--largest", "40", "--seed", "7"]
 
 
 def test_random_problems_print_seed_and_failures(
@@ -235,7 +236,7 @@ def test_code_is_the_same_but_for_lines_and_names_of_files(tmp_path: Path) -> No
 
 
 def test_mutants_of_a_gap_are_of_its_lines() -> None:
-    exercise = get_exercise("v6_late_scale")
+    exercise = get_exercise(named("v6"))
     lines = exercise.sources(solved=True)["kernel.cu"].splitlines()
     found = gaps.gap_mutants(exercise)
     assert found and all(lines[mutant.line - 1] == mutant.old for mutant in found)
@@ -281,7 +282,7 @@ def test_a_judge_that_takes_too_much_memory_has_found_the_mutant(
     monkeypatch.setattr(mutants, "_write", lambda *mutant, **how: "other")
     monkeypatch.setattr(mutants, "_MEMORY_BYTES", 2**30)
     monkeypatch.setitem(mutants.JUDGES, "check", bytearray_of_2_gib)
-    mutant = mutants.mutants("v1_minimal", discover()["v1_minimal"].kernel.read_text())[0]
+    mutant = mutants.mutants(named("v1"), discover()["v1"].kernel.read_text())[0]
     for _ in range(2):
         outcome = mutants.judge_mutant(mutant, ["check"], tmp_path / "mutant")
         assert outcome.killed == {"check": True}
@@ -296,7 +297,7 @@ def test_a_mutant_whose_narrow_copy_alone_builds_does_not_build(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(mutants, "_write", lambda *mutant, narrow: "other" if narrow else "none")
     monkeypatch.setattr(mutants, "call", lambda *question, **how: False)
-    mutant = mutants.mutants("v1_minimal", discover()["v1_minimal"].kernel.read_text())[0]
+    mutant = mutants.mutants(named("v1"), discover()["v1"].kernel.read_text())[0]
     for judges, killed in ((["check"], {"check": False}), (["check", "pytest"], {}), (["check"], {})):
         assert mutants.judge_mutant(mutant, judges, tmp_path / "mutant").killed == killed
 
@@ -308,16 +309,16 @@ def test_a_judge_that_finds_the_rung_itself_wrong_is_no_judge(
         return mutants.Outcome(mutant, {"check": True}, {"check": "it fell over"})
 
     monkeypatch.setattr(mutants, "judge_mutant", judge_all)
-    assert bench(["mutants", "v1_minimal", "--judge", "check", "--sample", "1"]) == 2
-    assert "check finds v1_minimal wrong without any change: it fell over" in capsys.readouterr().err
+    assert bench(["mutants", named("v1"), "--judge", "check", "--sample", "1"]) == 2
+    assert f"check finds {named('v1')} wrong without any change: it fell over" in capsys.readouterr().err
 
 
 def test_a_rung_that_does_not_build_has_no_mutants_to_judge(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(mutants, "judge_mutant", lambda mutant, judges, folder: mutants.Outcome(mutant, {}))
-    assert bench(["mutants", "v1_minimal", "--judge", "check", "--sample", "1"]) == 2
-    assert "v1_minimal does not build without any change" in capsys.readouterr().err
+    assert bench(["mutants", named("v1"), "--judge", "check", "--sample", "1"]) == 2
+    assert f"{named('v1')} does not build without any change" in capsys.readouterr().err
 
 
 def bytearray_of_2_gib(stage: str) -> bool:

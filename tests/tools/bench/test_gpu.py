@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from rungs import named
 
 from ladder.operations import AnyProblem, Problem, operation_of
 from ladder.run.backends import Timing
@@ -64,17 +65,17 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
 
 
 def test_only_what_the_problems_need_is_built(stand_in: StandIn) -> None:
-    rows = gpu.measure([SMALL, LARGE], ["v1_minimal", "v5_async", "v8_tma"])
+    rows = gpu.measure([SMALL, LARGE], [named("v1"), named("v5"), named("v8")])
     needed = {"LADDER_HEAD_DIMS": 64 + 128, "LADDER_DTYPES": 1 << 2}
-    assert stand_in.built == {"v5_async": needed, "v8_tma": needed}
-    assert rows.contender.tolist() == [gpu.MATMUL, *["v5_async", "v8_tma"] * 2]
+    assert stand_in.built == {named("v5"): needed, named("v8"): needed}
+    assert rows.contender.tolist() == [gpu.MATMUL, *[named("v5"), named("v8")] * 2]
     assert rows.d.tolist()[1:] == [64, 64, 128, 128] and set(rows.gpu) == {"a GPU"}
 
 
 def test_a_stopped_run_keeps_what_it_has(stand_in: StandIn, tmp_path: Path) -> None:
     stand_in.ends_after = 1
     options = SimpleNamespace(
-        stages=["v5_async"],
+        stages=[named("v5")],
         problem=["1,1,64,64,64", "1,1,64,64,128"],
         dtype="bf16",
         causal=False,
@@ -82,7 +83,7 @@ def test_a_stopped_run_keeps_what_it_has(stand_in: StandIn, tmp_path: Path) -> N
     )
     with pytest.raises(KeyboardInterrupt):
         gpu.main(SimpleNamespace(**vars(options), out=tmp_path / "speed.csv"))  # type: ignore[arg-type]
-    assert pd.read_csv(tmp_path / "speed.csv").contender.tolist() == [gpu.MATMUL, "v5_async"]
+    assert pd.read_csv(tmp_path / "speed.csv").contender.tolist() == [gpu.MATMUL, named("v5")]
 
 
 def test_all_steps_are_measured_in_one_run(
@@ -93,7 +94,7 @@ def test_all_steps_are_measured_in_one_run(
     assert main() == 0
     computed = ("attention", "attention_backward", "hstu")
     own = [stage for stage in discover() if stage.is_own and not stage.is_variant]
-    rungs = {"h3_rab", "h7d_bias"} | {stage.name for stage in own if stage.computes in computed}
+    rungs = {named("h3"), named("h7d")} | {stage.name for stage in own if stage.computes in computed}
     names = ("speed.csv", "backward.csv", "hstu.csv")
     found = pd.concat(map(pd.read_csv, [*(tmp_path / name for name in names), tmp_path / "few_queries.csv"]))
     assert set(found.contender) == {gpu.MATMUL, *rungs}
@@ -108,7 +109,7 @@ def test_few_queries_are_measured_alone(
     assert main() == 0
     assert [path.name for path in tmp_path.iterdir()] == ["few_queries.csv"]
     few = pd.read_csv(tmp_path / "few_queries.csv").dropna(subset="N")
-    timed = {"h1_silu", "h2_masks", "h4_arrangement", "h6_wgmma"}
-    assert set(few.contender) == timed | {"h5b_wgmma", "h6b_store", "h7_tile_scheduler"}
+    timed = {named("h1"), named("h2"), named("h4"), named("h6")}
+    assert set(few.contender) == timed | {named("h5b"), named("h6b"), named("h7")}
     assert set(few.N) == {"/".join([queries] * 8) for queries in ("16", "32")}
     assert set(few.M) == {"/".join(["4096"] * 8)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rungs import named
 
 from tools.measure import judge_wrong_rungs
 from tools.measure.judge_wrong_rungs import WrongRung, main
@@ -14,7 +15,7 @@ def test_rungs_are_judged_once_and_one_that_is_not_found_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rungs = [
-        WrongRung(name, "v5_async", "a", "b", "check", says) for name, says in (("x", "race"), ("y", ""))
+        WrongRung(name, named("v5"), "a", "b", "check", says) for name, says in (("x", "race"), ("y", ""))
     ]
     judged: list[str] = []
 
@@ -37,7 +38,7 @@ def test_rungs_are_judged_once_and_one_that_is_not_found_counts(
 
 def test_what_is_said_names_no_place_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     folders: list[Path] = []
-    rung = WrongRung("x", "v5_async", "a", "b", "check")
+    rung = WrongRung("x", named("v5"), "a", "b", "check")
     monkeypatch.setattr(WrongRung, "write", lambda rung, folder: folders.append(folder))
     header = judge_wrong_rungs.ROOT / "stages" / "include" / "tiles" / "barrier.h"
     monkeypatch.setattr(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from rungs import named
 
 ROOT = Path(__file__).parents[3]
 
@@ -57,22 +58,22 @@ def test_the_table_of_what_bounds_a_rung(tmp_path: Path, monkeypatch: pytest.Mon
         return {"stage": stage, "date": FOLD, "N": n, "M": n, "d": d, **counts, **shares}
 
     launches = [
-        launch("v1_minimal", 1024, 64, 98.9, "short_scoreboard"),
-        launch("v1b_fa2_loops", 1024, 64, 97.3, "short_scoreboard"),
-        launch("v2_warp_mma", 1024, 64, 93.4, "wait"),
-        launch("v2_warp_mma", 4096, 128, 91.2, "wait"),
-        launch("v3_swizzle", 4096, 128, 72.0, "math_pipe_throttle"),
+        launch(named("v1"), 1024, 64, 98.9, "short_scoreboard"),
+        launch(named("v1b"), 1024, 64, 97.3, "short_scoreboard"),
+        launch(named("v2"), 1024, 64, 93.4, "wait"),
+        launch(named("v2"), 4096, 128, 91.2, "wait"),
+        launch(named("v3"), 4096, 128, 72.0, "math_pipe_throttle"),
     ]
     pd.DataFrame(launches).to_csv(tmp_path / "bounds.csv", index=False)
     monkeypatch.setattr(data, "H200", tmp_path)
     monkeypatch.setattr(counts, "H200", tmp_path)
-    assert "| B4 H16 N1024 d64 | `v1_minimal` |" in counts.bounds("v1_minimal")
+    assert "| B4 H16 N1024 d64 | `v1` |" in counts.bounds(named("v1"))
     # Compared with the rung before, on the largest problem that both were measured on.
-    assert "| shared memory and L1 | 97% | 93% |" in counts.bounds("v2_warp_mma")
-    upper = counts.bounds("v3_swizzle")
-    assert "| B4 H16 N4096 d128 | `v2_warp_mma` | `v3_swizzle` |" in upper
+    assert "| shared memory and L1 | 97% | 93% |" in counts.bounds(named("v2"))
+    upper = counts.bounds(named("v3"))
+    assert "| B4 H16 N4096 d128 | `v2` | `v3` |" in upper
     assert "| shared memory and L1 | 91% | 72% |" in upper
     assert "| wavefronts that conflicts add | 75% | 75% |" in upper
     assert "| warps wait for | wait | math pipe throttle |" in upper
     assert "tensor" not in upper  # not measured
-    assert counts.bounds("v4_tk_tiles") == ""
+    assert counts.bounds(named("v4")) == ""

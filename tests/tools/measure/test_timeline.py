@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from rungs import named
 
 from tools.measure.measure_timeline import BEGUN, LOAD, O_READY, P_READY, S_READY, STEPS, steps, timeline
 
@@ -16,12 +17,12 @@ def test_steps_reach_from_mark_to_mark() -> None:
     marks = [BEGUN, S_READY, O_READY, P_READY, BEGUN, S_READY]
     made = pd.DataFrame({"role": 0, "mark": marks, "time": [1, 3, 4, 7, 8, 9]})
     made.loc[len(made)] = [4, LOAD, 2]
-    found = steps(made, "v10b_overlap")
+    found = steps(made, named("v10b"))
     # Neither the second products nor the second softmax has an end.
     assert [tuple(row) for row in found.itertuples(index=False)] == [
-        ("v10b_overlap", 0, "products", 1, 4),
-        ("v10b_overlap", 0, "softmax", 3, 7),
-        ("v10b_overlap", 4, "load", 2, 2),
+        (named("v10b"), 0, "products", 1, 4),
+        (named("v10b"), 0, "softmax", 3, 7),
+        (named("v10b"), 4, "load", 2, 2),
     ]
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from statistics import median
 
 from ladder.counts.time import bounded_rungs
-from tools.measure.tables_of.data import ROOT
+from tools.measure.tables_of.data import ROOT, markdown
 
 #: Launches whose clock is known.
 _CLOCKED = "h200/bounds.csv"
@@ -22,11 +22,7 @@ def bounds_by_rung() -> str:
             key = (row.problem.q_len, row.problem.head_dim)
             cells[row.contender][key] = f"{bound.ms / row.ms:.2f} {bound.bounding.name}"
     keys = sorted({key for of_rung in cells.values() for key in of_rung})
-    lines = [
-        "| rung | " + " | ".join(f"N = {n}, d = {d}" for n, d in keys) + " |",
-        "| --- |" + " --- |" * len(keys),
-    ]
-    for rung, of_rung in cells.items():
-        lines.append(f"| {rung} | " + " | ".join(of_rung.get(key, "") for key in keys) + " |")
+    rows = [[f"`{rung}`", *(of_rung.get(key, "") for key in keys)] for rung, of_rung in cells.items()]
     middle = median(median(of_rung) for of_rung in shares.values())
-    return "\n".join([*lines, "", f"The median over the rungs' medians is {middle:.2f}.", ""])
+    table = markdown(["rung", *(f"N = {n}, d = {d}" for n, d in keys)], rows)
+    return f"{table}\nThe median over the rungs' medians is {middle:.2f}.\n"

@@ -24,8 +24,8 @@ from tools.measure.tables_of.data import H200, ROOT, markdown, measured_rows
 
 
 def swizzle_parameters() -> str:
-    """Conflicts of reads with each swizzle in every tile of v3_swizzle, counted by the emulator."""
-    stage = discover()["v3_swizzle"]
+    """Conflicts of reads with each swizzle in every tile of v3, counted by the emulator."""
+    stage = discover()["v3"]
     source = stage.kernel.read_text()
     rows = []
     for name, parameters in (("none", "0, 3, 3"), ("<3, 3, 3>", "3, 3, 3"), ("<3, 3, 4>", "3, 3, 4")):
@@ -49,7 +49,7 @@ def arbitration() -> str:
     frame["conflicts"] = nsight.counters(frame)["conflicts"]
     rows = []
     for (stage, d, n), launches in frame.groupby(["stage", "d", "N"], sort=False):
-        name = f"{stage}" if stage != "v3_swizzle_for_128" else "v3_swizzle with `<3, 3, 4>`"
+        name = f"{stage}" if stage != "v3_swizzle_for_128" else "v3 with `<3, 3, 4>`"
         grid = "one block an SM" if n == frame.N.min() else "full"
         spans = [_span(launches[column]) for column in ("conflicts", nsight.ARBITRATION[0])]
         rows.append([name, d, grid, *spans])
@@ -146,7 +146,7 @@ def beside_the_algorithm(stage: str) -> str:
 
 
 #: The rungs of README's sample.
-SAMPLE = ("v1_minimal", "v1b_fa2_loops", "v2_warp_mma", "v3_swizzle", "v3b_tiles", "v4_tk_tiles")
+SAMPLE = ("v1", "v1b", "v2", "v3", "v3b", "v4")
 
 
 def output() -> str:

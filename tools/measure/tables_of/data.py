@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ladder.stages import of_today
+from ladder.stages import discover, of_today
 
 ROOT = Path(__file__).resolve().parents[3]
 H200 = ROOT / "results" / "h200"
@@ -21,5 +21,12 @@ def measured_rows(name: str, folder: Path | None = None) -> pd.DataFrame:
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """The table. A cell that is a rung's name gets its number, so that renaming a rung changes no table."""
     lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n"
+    numbers = {stage.name: stage.number for stage in discover()}
+
+    def shown(cell: object) -> str:
+        name = str(cell).strip("`")
+        return str(cell).replace(name, numbers.get(name, name))
+
+    return "\n".join("| " + " | ".join(map(shown, line)) + " |" for line in lines) + "\n"

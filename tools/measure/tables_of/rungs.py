@@ -76,7 +76,7 @@ def _lines(stage: Stage) -> str:
 def _lesson_links(stage: Stage, folder: Path) -> str:
     """Links from a page in ``folder`` to the stage's lessons in notebooks/README.md."""
     listed = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8").splitlines()
-    lessons = [re.search(r"\[(\w+)\]\((\S+)\)", line) for line in listed if f"`{stage.name}`" in line]
+    lessons = [re.search(r"\[(\w+)\]\((\S+)\)", line) for line in listed if f"`{stage.number}`" in line]
     notebooks = relative(ROOT / "notebooks", folder)
     return ", ".join(f"[{found[1]}]({notebooks}/{found[2]})" for found in lessons if found)
 

@@ -45,7 +45,7 @@ def gain(name: str) -> str:
         [problem, *(f"{row[one]:.3g}" for one in (stage.before, name)), f"{ratios[problem]:.2f}"]
         for problem, row in both.iterrows()
     ]
-    before, own = (one.partition("_")[0] for one in (stage.before or "", name))
+    before, own = discover()[stage.before].number, stage.number
     where = f"TFLOP/s on an {frame.gpu[0]}, {frame.compiler[0]}, {frame.date[0]}, {pair.dtype.iloc[0]}, H16"
     title = f"{where}: {ratios.min():.2f} to {ratios.max():.2f} times {before}'s speed.\n\n"
     return title + markdown(["", before, own, f"{own} / {before}"], rows)
@@ -54,7 +54,7 @@ def gain(name: str) -> str:
 def any_head_dim() -> str:
     """TFLOP/s of x6 and of torch's fastest backends by head dim, without and with a causal mask."""
     frame = measured_rows("any_head_dim.csv")
-    names = ["x6_any_head_dim", "torch cuDNN", "torch flash"]
+    names = [discover()["x6"].name, "torch cuDNN", "torch flash"]
     table = frame.pivot_table("tflops", ["d", "causal"], "contender").sort_index()
     rows = [
         [f"{d:.0f}{', causal' if causal else ''}", *(f"{row[name]:.0f}" for name in names)]
@@ -130,7 +130,7 @@ def gradient_speeds() -> str:
 
 def on_h100(file: str, rungs: Sequence[str]) -> str:
     """TFLOP/s of these rungs and of cuDNN on an H100 at N = 4,096, with the rungs' multiples of cuDNN's."""
-    frame = measured_rows(file, H100)
+    frame, rungs = measured_rows(file, H100), [*map(discover().today, rungs)]
     frame = frame[(frame.N == 4096) & frame.contender.isin([*rungs, "torch cuDNN"])]
     problems = [
         f"d{row.d:.0f}{', causal' if row.causal in (True, 'True') else ''}" for row in frame.itertuples()
@@ -281,7 +281,7 @@ def options(stage: str) -> str:
     [beside] = dense[dense["pass"].isin(own["pass"])].contender.unique()
     return (
         f"B4 H16 N4096 in bf16 on an {where}: TFLOP/s in bursts, of the pairs that the mask keeps, and the "
-        f"multiple of {beside}'s speed.\n\n{_options_by_head_dim(own)}"
+        f"multiple of {discover()[beside].number}'s speed.\n\n{_options_by_head_dim(own)}"
     )
 
 
@@ -308,7 +308,7 @@ def hstu_speeds() -> str:
 
 
 def few_queries() -> str:
-    """Microseconds of HSTU's rungs on the problems that h4_arrangement is for."""
+    """Microseconds of HSTU's rungs on the problems that h4 is for."""
     frame = pd.read_csv(H100 / "few_queries.csv").dropna(subset="N")
     frame["problem"] = [f"`{hstu_problem(row)}`" for row in frame.itertuples()]
     return _speeds_by_problem(frame, lambda row: f"{row.time_ms * 1e3:.0f}")
