@@ -313,6 +313,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"so many mutants of each rung, the same each time ({_SAMPLE}; 0: all)",
     )
+    parser.add_argument("--kind", action="append", metavar="KIND", help="of change; default: all")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="at once (as many as cores)")
     parser.add_argument("--out", type=Path, metavar="FILE.csv", help="save the outcomes, a row per mutant")
     parser.add_argument("--list", action="store_true", help="print the mutants and judge none")
@@ -322,7 +323,13 @@ def main(options: argparse.Namespace) -> int:
     """Prints the table and the surviving mutants; returns 1 if there is one."""
     ladder = discover()
     stages = [ladder[name] for name in options.stages] or list(ladder)
-    found = [mutant for stage in stages for mutant in sampled(rung_mutants(stage), options.sample)]
+    found = [
+        mutant
+        for stage in stages
+        for mutant in sampled(
+            [one for one in rung_mutants(stage) if one.kind in (options.kind or [one.kind])], options.sample
+        )
+    ]
     if options.list:
         for mutant in found:
             print(f"{mutant.name} {mutant.file}:{mutant.line}")

@@ -38,6 +38,14 @@ _SWAPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("index", r"\bkv_len\b", ("q_len",)),
     ("index", r"\bkBr\b", ("kBc",)),
     ("index", r"\bkBc\b", ("kBr",)),
+    ("stream", r"(?<=, )stream(?=>>>|,|\))", ("0",)),
+    ("field", r"(?<=\bp\.)k\b|\bk(?=_(?:strides?|descale|cache)\b)", ("v",)),
+    ("field", r"(?<=\bp\.)v\b|\bv(?=_(?:strides?|descale|cache)\b)", ("k",)),
+    ("field", r"\b(?:q|o|d_o)(?=_strides?\b)", ("k",)),
+    ("field", r"\bp\.dk\b", ("p.dv",)),
+    ("field", r"\bp\.dv\b", ("p.dk",)),
+    ("narrow", r"\b(?:std::)?(?:u?int64_t|size_t)\b", ("int",)),
+    ("narrow", r"(?<![\w<])(?:int|unsigned)(?= \w+ =)", ("short",)),
 )
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 #: Lines that begin so do not affect what is computed.
@@ -183,6 +191,8 @@ def _changes_of_order(lines: Sequence[str], place: int, code: str) -> Iterator[t
     for match in _ITEM.finditer(code):
         for one, other in _ITEMS[:1] if "blockIdx" in match[1] else _ITEMS:
             yield "item", line, _with(code, match, f"({match[1]} == {one} ? {other} : {match[1]})")
+        yield "wrap", line, _with(code, match, f"({match[1]} % 8)")
+        yield "cap", line, _with(code, match, f"({match[1]} < 64 ? {match[1]} : 64)")
     following = _code(lines[place + 1]) if place + 1 < len(lines) else ""
     if (
         _is_statement(code)

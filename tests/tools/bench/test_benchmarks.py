@@ -184,6 +184,8 @@ def test_mutants_of_order_of_places_and_of_items() -> None:
     assert ("swapped lines", f"{lines[5]}\n{lines[4]}") not in found
     assert ("place", "  load(x, row + 1, head);") in found
     assert ("item", "  load(x, row, (head == 63 ? 0 : head));") in found
+    assert ("wrap", "  load(x, row, (head % 8));") in found
+    assert ("cap", "  load(x, row, (head < 64 ? head : 64));") in found
     of_head = "(p.kv_head() == 1 ? 0 : p.kv_head())"
     assert ("item", f"  load(x, row, {of_head} * strides.head);") in found
     assert {new for kind, new in found if kind == "scale"} == {
@@ -194,6 +196,21 @@ def test_mutants_of_order_of_places_and_of_items() -> None:
     assert swapped.changed(ORDERED) == ORDERED.replace(*(f"{lines[i]}\n{lines[5 - i]}" for i in (2, 3)))
     with pytest.raises(ValueError, match=r"kernel\.cu:3 is not"):
         swapped.changed("\n" + ORDERED)
+
+
+def test_mutants_of_the_host_s_part() -> None:
+    line = "  f<<<n, 64, 0, stream>>>(p.k, p.v_strides, p.d_o_strides, int64_t(p.dk), stream);"
+    found = {(mutant.kind, mutant.new) for mutant in mutants.mutants("mine", f"namespace {{\n{line}\n}}\n")}
+    for kind, old, new in (
+        ("stream", ", stream>>>", ", 0>>>"),
+        ("stream", ", stream)", ", 0)"),
+        ("field", "p.k,", "p.v,"),
+        ("field", "p.v_strides", "p.k_strides"),
+        ("field", "p.d_o_strides", "p.k_strides"),
+        ("field", "p.dk", "p.dv"),
+        ("narrow", "int64_t", "int"),
+    ):
+        assert (kind, line.replace(old, new)) in found
 
 
 def test_mutants_of_a_header_are_of_order_alone() -> None:
