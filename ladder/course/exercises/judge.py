@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from ladder.common.progress import Steps, steps
 from ladder.common.wording import said
 from ladder.common.words import numbers
 from ladder.compile import confined
+from ladder.course.exercises.deadlocks import deadlock_lines
 from ladder.course.exercises.definition import BLOCK_BARRIERS, OTHERS, Case, Exercise
 from ladder.course.exercises.markers import own_lines
 from ladder.course.exercises.verdict import Remark, Verdict, counter_words
@@ -41,7 +41,9 @@ def judge(exercise: Exercise, stage: Stage) -> Verdict:
         confined(stage.path, include_directory()),
         shared_minute(),
     ):
-        return _judge(exercise, stage, progress)
+        verdict = _judge(exercise, stage, progress)
+    verdict.own_lines = own_place(stage.path)
+    return verdict
 
 
 def for_its_cases(exercise: Exercise, stage: Stage) -> Stage:
@@ -167,11 +169,32 @@ def _failure(stage: Stage, problem: AnyProblem, error: LadderError) -> list[Rema
         return [_fault(stage, problem, error)]
     causes = _sanitized(stage, [problem])
     itself = next((one.access for one in causes if one.access and _is_same(one.access, error.fault)), None)
-    text = _deadlock_text(stage, problem, error.fault)
+    otherwise = said(
+        "Which threads should arrive there? Check that they reach that line, once for each wait."
+    )
     if itself and itself.advice != ADVICE[itself.kind]:
-        text += f"\n{retold(itself.advice)}"
-    ended = Remark("deadlock", text, (_check_command(stage, problem),), on=str(problem))
+        otherwise = retold(itself.advice)
+    lines = [*deadlock_lines(str(problem), error.fault.message, _quoter(stage), otherwise)]
+    if own := own_place(stage.path):
+        lines.append(said("Your lines are {place}.", place=own))
+    ended = Remark("deadlock", "\n".join(lines), (_check_command(stage, problem),), on=str(problem))
     return [ended] if itself else [*causes, ended]
+
+
+def _quoter(stage: Stage) -> Callable[[str], str]:
+    """Adds its source to a place such as ``kernel.cu:12`` in the stage's files."""
+
+    def quoted(place: str) -> str:
+        file, _, line = place.rpartition(":")
+        return _quoted(stage.source(file), int(line))
+
+    return quoted
+
+
+def own_place(folder: Path) -> str:
+    """The lines between the markers of a working copy, such as ``kernel.cu:12-15``; "" without markers."""
+    sources = (path for suffix in ("cu", "h", "cuh") for path in sorted(folder.rglob(f"*.{suffix}")))
+    return next((f"{path.name}:{own}" for path in sources if (own := own_lines(path))), "")
 
 
 def _is_same(found: Finding, fault: Fault) -> bool:
@@ -211,24 +234,6 @@ def _fault(stage: Stage, problem: AnyProblem, error: LadderError) -> Remark:
     return access_remark(found, str(problem), command, "fault")
 
 
-def _deadlock_text(stage: Stage, problem: AnyProblem, fault: Fault) -> str:
-    """Says which warps wait for what, a line each, and quotes the kernel's lines on which they do."""
-    what, *waits = re.split(r"[:;] (?=warps? \d)", fault.message)
-    numbers = sorted({int(number) for number in re.findall(r"\(kernel\.cu:(\d+)\)", fault.message)})
-    lines = [
-        said("On {on}: deadlock, {what}", on=problem, what=retold(what)),
-        *(f"  {retold(wait)}" for wait in waits),
-    ]
-    if numbers:
-        lines += [said("They wait at"), *(f"  {_quoted(stage.kernel, number)}" for number in numbers)]
-    lines.append(
-        said("Which threads should arrive there? Check that they reach that line, once for each wait.")
-    )
-    if own := own_lines(stage.kernel):
-        lines.append(said("Your lines are {place}.", place=f"{stage.kernel.name}:{own}"))
-    return "\n".join(lines)
-
-
 def _wrong_output(exercise: Exercise, stage: Stage, case: Case, evaluation: Evaluation) -> Remark:
     from ladder.course.exercises.probes import probe
     from ladder.operations import Problem, operation_of
@@ -239,7 +244,9 @@ def _wrong_output(exercise: Exercise, stage: Stage, case: Case, evaluation: Eval
     sentences = operation.diagnose(problem, execution.outputs, evaluation.reference, exercise.owner)
     is_finite = all(bool(tensor.isfinite().all()) for tensor in execution.outputs.values())
     if exercise.owner == "fragments" and isinstance(problem, Problem) and is_finite:
-        sentences += probe(stage, problem, keys="lse" in evaluation.reference.wrong(execution.outputs))
+        # A capped logit is not that of its query and key alone.
+        keys = "lse" in evaluation.reference.wrong(execution.outputs) and problem.softcap is None
+        sentences += probe(stage, problem, keys=keys)
     text = "\n".join([said("On {on}:", on=case.problem), *sentences])
     command = f"ladder run {stage.name} {case.problem.command_options}"
     return Remark("output", text, (command,), on=str(case.problem))

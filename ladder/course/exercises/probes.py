@@ -26,8 +26,8 @@ def probe(stage: Stage, problem: Problem, *, keys: bool) -> list[str]:
     """Describes what the stage does wrong on probes of one head and 16 queries; empty if nothing.
 
     With ``keys``, query i matches only key i and v is the identity, so row i of o holds the weights that
-    query i gives to the keys. Always, all rows of v hold 1, 2, 3, ..., and so should each row of o.
-    With a softcap there is one so large that a query's own key still outweighs all others.
+    query i gives to the keys; this is not valid under a softcap. Always, all rows of v hold 1, 2, 3, ..., and
+    so should each row of o.
     """
     d = problem.head_dim
     softcap = None if problem.softcap is None else _LOGIT

@@ -15,7 +15,13 @@ from ladder.common.progress import steps
 from ladder.common.wording import said
 from ladder.compile import EmulatorTarget, build_program, confined
 from ladder.course.exercises.definition import GLOBAL_ATOMICS, Exercise, Run
-from ladder.course.exercises.judge import MOST_INSTRUCTIONS, access_remark, cheap_text, dear_text
+from ladder.course.exercises.judge import (
+    MOST_INSTRUCTIONS,
+    access_remark,
+    cheap_text,
+    dear_text,
+    own_place,
+)
 from ladder.course.exercises.program_output import printed
 from ladder.course.exercises.reference_counts import reference_counts
 from ladder.course.exercises.verdict import Remark, Verdict
@@ -43,7 +49,7 @@ _OF_THE_HOST = ("race between streams", "race with the host", "bad copy")
 
 def judge_program(exercise: Exercise, program: Path) -> Verdict:
     """Builds ``program`` and does all of the exercise's runs on the emulator."""
-    verdict = Verdict(exercise)
+    verdict = Verdict(exercise, own_lines=own_place(program.parent))
     total = len(exercise.runs) + 1
     with (
         steps(said("Checking {name}:", name=exercise.name), total, elsewhere=False) as progress,

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.constrain import Constrain
+from rich.padding import Padding
 from rich.text import Text
 
 from ladder.common.wording import said
 from ladder.course.exercises.answers import read_answers
 from ladder.course.exercises.markers import solution_text
 from ladder.course.exercises.reference_counts import reference_counts
-from ladder.course.exercises.verdict import Verdict, counter_words
+from ladder.course.exercises.verdict import Remark, Verdict, counter_words
 from ladder.course.exercises.wording import worded
-from ladder.show.render import finding_table
+from ladder.run.emulator import Finding, Party, retold
+from ladder.show.render import party_threads, source_text, times_text
 
 _SHOWN_FILES = 5
+#: The width of "  right  ".
+_HEADING = 9
+#: The most lines of a remark's text. With the name, the problems, another remark and a command they are 12.
+_MOST_ROWS = 8
 #: The longest line of running text.
 PROSE_WIDTH = 100
 
@@ -36,20 +44,111 @@ def verdict_lines(verdict: Verdict) -> Iterator[RenderableType]:
         yield Text("  " + said("not the exercise's, and not used: {names}", names=names + more), "yellow")
     if verdict.passed:
         return
-    for text in verdict.right:
-        yield Text("  " + said("right  {on}", on=text), "green")
-    for text in verdict.wrong:
-        yield Text("  " + said("wrong  {on}", on=text), "red")
+    if verdict.right:
+        yield Text("  " + said("right  {on}", on=_listed(verdict.right)), "green")
+    if verdict.wrong:
+        yield Text("  " + said("wrong  {on}", on=_listed(verdict.wrong)), "red")
     # The access before the numbers that it made wrong.
-    for finding in sorted(verdict.findings, key=lambda one: one.kind == "output"):
-        yield ""
-        if finding.access is None:
-            yield Text(finding.text)
-        else:
-            yield Text(said("On {on}:", on=finding.on))
-            yield finding_table(finding.access)
-        for command in finding.try_next:
-            yield Text(f"  {command}", "cyan")
+    first, *others = sorted(verdict.findings, key=lambda one: one.kind == "output")
+    yield from _text_lines(first) if first.access is None else _access_lines(first, first.access)
+    if first.access is not None and verdict.own_lines and not _is_own(verdict.own_lines, first.access):
+        yield Text("  " + said("Your lines are {place}.", place=verdict.own_lines))
+    for finding in others:
+        yield _cut(Text(said("Also: {what}", what=_in_a_line(finding, first.on))))
+    for command in first.try_next:
+        yield Text(f"  {command}", "cyan")
+
+
+def _listed(names: Sequence[str]) -> str:
+    """As many of the names as fit into a line, and how many more there are."""
+    for shown in range(len(names), 0, -1):
+        text = "; ".join(names[:shown])
+        if shown < len(names):
+            text += said(" and {count} more", count=len(names) - shown)
+        if cell_len(text) <= PROSE_WIDTH - _HEADING:
+            break
+    return text
+
+
+def _text_lines(remark: Remark) -> Iterator[Text]:
+    """A remark without an access: its first sentences, as far as there is room, and its last one."""
+    lines = remark.text.splitlines()
+    rows = [max(1, -(-cell_len(line) // PROSE_WIDTH)) for line in lines]
+    kept = len(lines)
+    while kept > 2 and sum(rows[: kept - 1]) + rows[-1] > _MOST_ROWS:
+        kept -= 1
+    for line in [*lines[: kept - 1], *lines[-1:]]:
+        yield Text(line)
+
+
+def _access_lines(remark: Remark, access: Finding) -> Iterator[RenderableType]:
+    """The fault, the student's line of each party, the reason and the advice."""
+    yield Text.assemble(
+        said("On {on}:", on=remark.on), " ", (retold(access.kind), "bold red"), (times_text(access), "dim")
+    )
+    for heading, party in ((said("at"), access.who), (said("with"), access.other)):
+        if party is not None and (party is access.who or _line(party) != _line(access.who)):
+            yield _party_line(heading, party)
+    if access.host_place:
+        yield Text(f"  {said('host'):5} ").append(source_text(access.host_place))
+    yield Padding(Text(_first_sentence(retold(access.message))), (0, 0, 0, 2), expand=False)
+    yield Padding(Text(retold(access.advice), "cyan"), (0, 0, 0, 2), expand=False)
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.?])\s|(?<=。)", text, maxsplit=1)[0]
+
+
+def _party_line(heading: str, party: Party) -> Text:
+    """The party's line in the student's files, where it was called if that is elsewhere, and its threads."""
+    text = Text(f"  {heading:5} ").append(source_text(":".join(map(str, _place(party)))))
+    if party.kernel_line and party.kernel_line != party.own_line:
+        text.append("   " + said("called at line {line}", line=party.kernel_line), "dim")
+    who = f"   {party_threads(party)}"
+    return text.append(who, "dim") if text.cell_len + cell_len(who) <= PROSE_WIDTH else _cut(text)
+
+
+def _line(party: Party | None) -> tuple[str, int, int] | None:
+    """What :func:`_party_line` shows of the source; the two parties may be at one line."""
+    return None if party is None else (*_place(party), party.kernel_line)
+
+
+def _cut(text: Text) -> Text:
+    """The text, cut to one line."""
+    text.truncate(PROSE_WIDTH, overflow="ellipsis")
+    return text
+
+
+def _place(party: Party) -> tuple[str, int]:
+    """The innermost line of the student's files, or else of the kernel's."""
+    if Path(party.file).parent == Path(party.kernel_file).parent:
+        return party.file, party.line
+    return party.kernel_file, party.own_line
+
+
+def _is_own(own_lines: str, access: Finding) -> bool:
+    """Whether a party's line is among the student's, such as ``kernel.cu:12-15``."""
+    file, _, lines = own_lines.rpartition(":")
+    first, _, last = lines.partition("-")
+    places = [_place(party) for party in (access.who, access.other) if party is not None]
+    return any(
+        Path(path).name == Path(file).name and int(first) <= line <= int(last or first)
+        for path, line in places
+    )
+
+
+def _in_a_line(remark: Remark, on: str) -> str:
+    """What a further remark says, in short."""
+    if remark.access is not None:
+        text = retold(remark.access.kind)
+        if remark.access.who is not None:
+            file, line = _place(remark.access.who)
+            text += said(", at {place}", place=source_text(f"{file}:{line}").plain)
+        return text
+    first, *rest = remark.text.splitlines()
+    if rest and first == said("On {on}:", on=remark.on):
+        return rest[0] if remark.on == on else f"{first} {rest[0]}"
+    return first.removeprefix(said("On {on}:", on=on)).strip()
 
 
 def afterword_lines(verdict: Verdict, text: str) -> Iterator[RenderableType]:

@@ -54,7 +54,8 @@ class Verdict:
     If it passed, ``counts`` are those of ``counted_on``, the one with the largest counts. ``unused_files``
     are in the working copy and not the exercise's; ``protections`` say what the process that ran the
     student's code had given up, see :func:`ladder.common.sandbox.enter`. ``was_ended`` says that a process
-    was ended at a limit of time or memory, or ended itself, so another run may differ.
+    was ended at a limit of time or memory, or ended itself, so another run may differ. ``own_lines`` are the
+    student's, such as ``kernel.cu:12-15``; "" if they are not known.
     """
 
     exercise: Exercise
@@ -66,6 +67,7 @@ class Verdict:
     unused_files: list[str] = field(default_factory=list)
     protections: tuple[str, ...] = ()
     was_ended: bool = False
+    own_lines: str = ""
 
     def keep_largest(self, counts: Mapping[str, int | None], on: str) -> None:
         """Keeps these counts, of a run on ``on``, unless the current ones are larger."""

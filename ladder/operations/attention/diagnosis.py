@@ -41,7 +41,10 @@ def diagnose(
         slip = slip_of_o(problem, o, reference)
         simple = [slip] if slip else _values_of_o(o, reference, bad_o)
         sentences += [*simple, first_wrong(o, reference.o, bad_o, "o")]
-        sentences += [] if simple else _keys(problem, o, reference, bad_o, bad_lse)
+        # Keys tell in finite rows alone, also beside rows of NaN.
+        finite = bad_o & torch.isfinite(o).all(-1, keepdim=True)
+        if not simple or (not slip and finite.any() and not torch.isfinite(o).all()):
+            sentences += _keys(problem, o, reference, finite, bad_lse) if finite.any() else []
     if bad_lse.any():
         besides = "" if bad_o.any() else said(", o is right everywhere")
         sentences.append(
@@ -63,7 +66,9 @@ def diagnose(
 def _keys(
     problem: Problem, o: Tensor, reference: AttentionReference, bad_o: Tensor, bad_lse: Tensor
 ) -> list[str]:
-    """Describes the keys by which two rows are wrong; without any, what follows from an lse that is right."""
+    """Describes the keys by which two rows are wrong; without any, what follows from an lse that is right.
+    ``bad_o`` has at least one wrong element.
+    """
     # Under a causal mask most keys are hidden from the first row, and the last one sees the most.
     batch, head = bad_o.nonzero()[0, :2].tolist()
     rows = bad_o[batch, head].any(-1).nonzero().flatten()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,11 +22,25 @@ _TILES = (16, 32, 48, 64, 128)
 _LOG2E = 1 / math.log(2)
 
 
+class Inputs(NamedTuple):
+    """q (B, H, N, d), k and v (B, Hkv, M, d), and sinks (H) if there are any."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    sinks: Tensor | None
+
+
+def inputs_of(problem: Problem, device: str) -> Inputs:
+    """The inputs that the problem is tried on."""
+    return Inputs(*make_inputs(problem, device), make_sinks(problem, device))
+
+
 class _Scores:
     """The float64 data that slips are simulated with: logits (B, H, N, M), unscaled and unmasked."""
 
-    def __init__(self, problem: Problem, device: str) -> None:
-        q, k, v = (tensor.double() for tensor in make_inputs(problem, device))
+    def __init__(self, problem: Problem, inputs: Inputs) -> None:
+        q, k, v = (tensor.double() for tensor in inputs[:3])
         group = problem.heads // k.shape[1]
         self.q, self.k = q, k
         self.v = v.repeat_interleave(group, 1)
@@ -33,7 +48,7 @@ class _Scores:
         self.logits = q @ k.repeat_interleave(group, 1).transpose(2, 3)
         self.scale = problem.softmax_scale
         self.softcap = problem.softcap
-        sinks = make_sinks(problem, device)
+        sinks = inputs.sinks
         #: (1, H, 1, 1)
         self.sinks = None if sinks is None else sinks.double()[None, :, None, None]
         i, j = torch.arange(problem.q_len)[:, None], torch.arange(problem.kv_len)
@@ -62,11 +77,15 @@ class _Scores:
         return (s - lse.masked_fill(lse == -math.inf, 0.0)).exp() @ self.v
 
 
-def slip_of_o(problem: Problem, o: Tensor, reference: AttentionReference) -> str:
-    """Describes the slip that produces o (B, H, N, d); "" if it is none of the known ones."""
+def slip_of_o(
+    problem: Problem, o: Tensor, reference: AttentionReference, inputs: Inputs | None = None
+) -> str:
+    """Describes the slip that produces o (B, H, N, d); "" if it is none of the known ones. ``inputs`` are by
+    default those that the problem is tried on.
+    """
     if _is_too_large(problem):
         return ""
-    scores = _Scores(problem, o.device.type)
+    scores = _Scores(problem, inputs or inputs_of(problem, o.device.type))
     tolerance = 4 * reference.error_bound
     for says, wrong in _outputs(problem, scores):
         # A kernel that does not expect rows without keys divides 0 by 0.
@@ -85,13 +104,14 @@ def keys_of_o(
     place: tuple[int, int, int],
     *,
     lse_is_right: bool,
+    inputs: Inputs | None = None,
 ) -> str:
     """Describes the keys by which the row of o at (batch, head, row) is wrong; "" if it is not by some that
     follow each other, and of problems with sinks or a softcap.
     """
     if _is_too_large(problem) or problem.sinks or problem.softcap is not None:
         return ""
-    scores = _Scores(problem, o.device.type)
+    scores = _Scores(problem, inputs or inputs_of(problem, o.device.type))
     batch, head, row = place
     got, hidden = o[place].double(), scores.masked[row]
     s = scores.logits[place] * scores.scale
@@ -117,11 +137,13 @@ def keys_of_o(
     return says or factor_of_first_terms(error, seen, tolerance, KEYS, shares)
 
 
-def slip_of_lse(problem: Problem, lse: Tensor, reference: AttentionReference) -> str:
+def slip_of_lse(
+    problem: Problem, lse: Tensor, reference: AttentionReference, inputs: Inputs | None = None
+) -> str:
     """Describes the slip that produces lse (B, H, N); "" if it is none of the known ones."""
     if _is_too_large(problem) or problem.sinks:
         return ""
-    s = _Scores(problem, lse.device.type).scaled()
+    s = _Scores(problem, inputs or inputs_of(problem, lse.device.type)).scaled()
     m = s.amax(-1)
     log_l = reference.lse - m
     known = (
@@ -151,13 +173,14 @@ def _outputs(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
     yield from _variants(problem, scores)
     if problem.is_causal:
         yield from _causal_masks(problem, scores)
+    elif problem.window == (-1, 0):
+        yield from _masks_at_the_lower_right(problem, scores)
     elif problem.window is not None:
         yield from _windows(problem, scores)
     else:
-        yield (
-            said("It is what comes out with a causal mask, and the problem has none."),
-            scores.attention(scores.ahead > 0),
-        )
+        says = said("It is what comes out with a causal mask, and the problem has none.")
+        for corner in {0, problem.kv_len - problem.q_len}:
+            yield says, scores.attention(scores.ahead > corner)
     yield (
         said("It is what comes out without the last key."),
         scores.attention(scores.masked | scores.is_last),
@@ -172,6 +195,9 @@ def _outputs(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
         says = said("It is what comes out with logits that are {what}.", what=what)
         yield says, scores.attention(factor=factor)
     yield from _other_factors(scores)
+    if not problem.is_causal and problem.window is None:
+        says = said("It is what comes out where one key past the end takes part, with a logit of 0.")
+        yield says, _padded(scores, 1)[1]
     for tile in _TILES:
         if problem.kv_len > tile:
             yield from _of_tiles(scores, tile)
@@ -200,6 +226,18 @@ def _causal_masks(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tens
         yield says, scores.attention(ahead > left)
 
 
+def _masks_at_the_lower_right(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
+    """Yields the output of each slip in a causal mask whose last query sees the last key."""
+    ahead, corner = scores.ahead, problem.kv_len - problem.q_len
+    for says, most in (
+        (said("It is what comes out without the causal mask."), problem.kv_len),
+        (said("It is what comes out where a query sees the key after its own."), corner + 1),
+        (said("It is what comes out where a query does not see its own key."), corner - 1),
+        (said("It is what comes out of a mask aligned to the upper left."), 0),
+    ):
+        yield says, scores.attention(ahead > most)
+
+
 def _variants(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
     """Yields the output of each slip in a softcap or in sinks."""
     if problem.softcap is not None:
@@ -211,6 +249,10 @@ def _variants(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]
             (
                 said("of products that are neither scaled nor divided by the softcap"),
                 c * torch.tanh(scores.logits),
+            ),
+            (
+                said("of a softcap before the scale: tanh of the bare products"),
+                scores.scale * torch.tanh(scores.logits),
             ),
             (said("of a softcap before the scale"), scores.scale * c * torch.tanh(scores.logits / c)),
         ):

@@ -105,12 +105,10 @@ class Decoding(Operation):
     def diagnose(
         self, problem: DecodingProblem, outputs: Mapping[str, Any], reference: Reference, owner: str
     ) -> list[str]:
-        from ladder.operations.attention.diagnosis import where
+        from ladder.operations.decoding.diagnosis import diagnose
 
         sentences = super().diagnose(problem, outputs, reference, owner)
-        for name, bad in reference.wrong(outputs).items():
-            sentences += where(bad.any(-1) if name == "o" else bad, name)
-        return sentences
+        return [*sentences, *diagnose(problem, outputs, reference)] if sentences else []
 
     def matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[DecodingProblem]:
         return shapes.matrix(dtypes, head_dims)

@@ -11,7 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ladder.run.emulator.situations import BACK_EDGE, NEIGHBOUR, has_barrier_between, uses_a_neighbour
+from ladder.run.emulator.situations import (
+    BACK_EDGE,
+    CONDITIONAL,
+    IN_THE_LOOP,
+    NEIGHBOUR,
+    SAME_INDEX,
+    conditional_barrier,
+    has_a_loaded_index,
+    has_barrier_between,
+    is_in_a_loop_before,
+    uses_a_neighbour,
+)
 
 #: The kind of remark that says that sums of floats depend on which thread comes first.
 ORDER_OF_ADDITIONS = "order of additions"
@@ -93,11 +104,20 @@ _TWO_WRITES = (
     "Two threads write the same bytes: is the address right for each of them? Only if they should take "
     "turns, put {barrier} between."
 )
+#: Threads of a block hand data over in shared memory, so in global memory an index is likelier to be wrong.
+_GLOBAL_RACE_ADVICE = (
+    "Two threads use the same element of global memory: is the index right for each of them? Only if one "
+    "hands it to the other, put {barrier} between the two lines."
+)
 _BETWEEN_WARPS = "The __syncthreads() that the warps need between the two lines orders the lanes, too."
 _BARRIERS = {"race between warps": "__syncthreads()", "race in a warp": "__syncwarp()"}
 _COPY_RACE_ADVICE = (
     "Is that the free buffer? If it is, put a block barrier between its last use and the line that refills "
     "it, and another between its arrival and its first use."
+)
+_COPIED_BY_ANOTHER_ADVICE = (
+    "Wait first: each thread for its own copies (cp.async.wait_group, or __pipeline_wait_prior), and then "
+    "all at a block barrier, since other warps have copied what this one reads."
 )
 _LDMATRIX_ADVICE = (
     "Each lane gives ldmatrix the address of a row of 16 bytes, a multiple of 16: columns advance in steps "
@@ -180,6 +200,7 @@ MORE_ADVICE = (
     _SAME_LINE_WRITES,
     _SAME_LINE,
     _TWO_WRITES,
+    _GLOBAL_RACE_ADVICE,
     _BETWEEN_WARPS,
     _COPY_RACE_ADVICE,
     _LDMATRIX_ADVICE,
@@ -204,8 +225,12 @@ MORE_ADVICE = (
     _SPIN_ADVICE,
     _BEFORE_PRODUCT_ADVICE,
     _RELEASED_ADVICE,
+    _COPIED_BY_ANOTHER_ADVICE,
     BACK_EDGE,
+    CONDITIONAL,
+    IN_THE_LOOP,
     NEIGHBOUR,
+    SAME_INDEX,
 )
 
 
@@ -280,18 +305,36 @@ class Finding:
             return special
         if self.kind in _BARRIERS and any(_is_copy(party) for party in (self.who, self.other)):
             return _COPY_RACE_ADVICE
-        if self.kind in _BARRIERS and not self._is_of_two_writes:
-            barrier = _BARRIERS[self.kind]
-            who = self.who
-            if who and self._is_at_one_place and uses_a_neighbour(who.kernel_file, who.own_line):
-                return NEIGHBOUR.format(barrier=barrier)
-            if self._has_barrier_between(barrier):
-                return self._on_the_way_back(barrier)
+        if (special := self._advice_about_lines()) is not None:
+            return special
+        if self.kind in _BARRIERS and self.space == "global" and not self._is_at_one_place:
+            return _GLOBAL_RACE_ADVICE.format(barrier=_BARRIERS[self.kind])
         if self.kind in _BARRIERS and (self._is_at_one_place or self._is_of_two_writes):
             at_one_line = _SAME_LINE_WRITES if self._is_of_two_writes else _SAME_LINE
             form = at_one_line if self._is_at_one_place else _TWO_WRITES
             return form.format(barrier=_BARRIERS[self.kind])
         return ADVICE[self.kind]
+
+    def _advice_about_lines(self) -> str | None:
+        """Advice on a race that depends on the source at and between the two lines; None if nothing tells."""
+        who, other, barrier = self.who, self.other, _BARRIERS.get(self.kind, "")
+        if not barrier or self._is_of_two_writes or who is None or other is None:
+            return None
+        file = who.kernel_file
+        if file != other.kernel_file:
+            return None
+        if self._is_at_one_place:
+            return NEIGHBOUR.format(barrier=barrier) if uses_a_neighbour(file, who.own_line) else None
+        if has_a_loaded_index(file, who.own_line, other.own_line):
+            return SAME_INDEX
+        first, last = self._lines
+        if (line := conditional_barrier(file, first, last, barrier)) is not None:
+            return CONDITIONAL.format(line=line)
+        if self._has_barrier_between(barrier):
+            return self._on_the_way_back(barrier)
+        if uses_a_neighbour(file, first) and is_in_a_loop_before(file, first, last):
+            return IN_THE_LOOP.format(barrier=barrier, line=first)
+        return None
 
     def _advice_about_asynchronous(self) -> str | None:
         """Advice specific to instructions of sm_90; None if the advice of the kind applies."""
@@ -313,6 +356,13 @@ class Finding:
             if "expected bytes" in self.message:
                 return _EXPECTED_ADVICE
             return _STORED_ADVICE if self.space == "global" else _LOADED_ADVICE
+        if (
+            self.kind == "copy not waited for"
+            and self.who
+            and self.other
+            and self.who.warp != self.other.warp
+        ):
+            return _COPIED_BY_ANOTHER_ADVICE
         if self.kind == "mask" and mine.startswith(("wgmma.", "setmaxnreg.")):
             return _WARPGROUP_ADVICE
         if self.kind == "barrier" and (mine.startswith("mbarrier.init") or "live mbarrier" in self.message):

@@ -16,7 +16,14 @@ if TYPE_CHECKING:
         StuckStudent,
         class_document,
     )
-    from ladder.show.render.findings import finding_table, findings_lines, remark_lines
+    from ladder.show.render.findings import (
+        finding_table,
+        findings_lines,
+        party_threads,
+        remark_lines,
+        source_text,
+        times_text,
+    )
     from ladder.show.render.lines_page import page
     from ladder.show.render.placement import placed_line_lines, placement_lines
     from ladder.show.render.profile import bounds_table, line_tables, most_stalled, note, profile_tables

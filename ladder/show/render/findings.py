@@ -81,7 +81,7 @@ def finding_facts(finding: Finding) -> Iterator[tuple[str, Text]]:
         if party is not None:
             yield heading, _party_text(party)
     if finding.host_place:
-        yield said("host"), _source_text(finding.host_place)
+        yield said("host"), source_text(finding.host_place)
     if finding.element:
         yield said("what"), Text(retold(finding.element))
     yield said("why"), Text(retold(finding.message))
@@ -93,22 +93,30 @@ def _party_text(party: Party) -> Text:
     places = [(party.kernel_file, party.kernel_line), (party.kernel_file, party.own_line)]
     for file, line in dict.fromkeys([*places, (party.file, party.line)]):
         if line:
-            text.append(_source_text(f"{file}:{line}")).append("\n")
+            text.append(source_text(f"{file}:{line}")).append("\n")
     if not party.line:
         text.append(f"{party.opcode}, PTX line {party.ptx_line} (no -lineinfo)\n")
     if party.block is not None:
         text.append(f"block {party.block}", "dim")
+    if (who := party_threads(party)) and party.block is not None:
+        who = f", {who}"
+    return text.append(who, "dim")
+
+
+def party_threads(party: Party) -> str:
+    """The threads, the warp and the lanes of a party, as far as they are known."""
+    parts = []
     if party.block_shape is not None and party.threads:
-        text.append(f", {_threads(party.threads, party.block_shape)}", "dim")
+        parts.append(_threads(party.threads, party.block_shape))
     if party.warp is not None:
-        text.append(f", warp {party.warp}", "dim")
+        parts.append(f"warp {party.warp}")
     if party.lanes:
-        lanes = said("lanes {which}" if len(party.lanes) > 1 else "lane {which}", which=_runs(party.lanes))
-        text.append(f", {lanes}", "dim")
-    return text
+        form = "lanes {which}" if len(party.lanes) > 1 else "lane {which}"
+        parts.append(said(form, which=_runs(party.lanes)))
+    return ", ".join(parts)
 
 
-def _source_text(place: str) -> Text:
+def source_text(place: str) -> Text:
     """The place, such as ``kernel.cu:135``, and its line of source."""
     file, _, line = place.rpartition(":")
     text = Text.assemble((f"{Path(file).name}:{line}", "bold"))

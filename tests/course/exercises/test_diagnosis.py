@@ -17,6 +17,7 @@ from ladder.common.words import describe, numbers, told_apart
 from ladder.course.exercises import probes
 from ladder.course.exercises.probes import _columns_found, _keys_found, _run
 from ladder.operations import (
+    DecodingProblem,
     Problem,
     Reference,
     attention_float64,
@@ -698,3 +699,20 @@ def test_describe(wrong: list[int], count: int, words: str) -> None:
 
 def test_numbers_are_cut_off() -> None:
     assert numbers(range(0, 100, 3)) == "0, 3, 6, 9, 12, 15, 18, 21, ..."
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"is_causal": False}, "Sequence 0: It is what comes out without the causal mask."),
+        ({"window": 30}, "Sequence 0: Row 3 of head 1 is what comes out without keys 0-168."),
+    ],
+)
+def test_slips_of_decoding_are_those_of_attention(wrong: dict[str, Any], says: str) -> None:
+    problem = DecodingProblem(2, 2, 4, 200, 64, kv_heads=1, dtype="f16", is_causal=True, lengths=(200, 70))
+    operation = operation_of(problem)
+    inputs = operation.make_inputs(problem)
+    found = operation.reference(replace(problem, **wrong), inputs)
+    outputs = {"o": found.outputs["o"].half(), "lse": found.outputs["lse"].float()}
+    sentences = operation.diagnose(problem, outputs, operation.reference(problem, inputs), "thread")
+    assert says in sentences

@@ -237,10 +237,12 @@ def test_a_fault_is_laid_out_with_the_students_line_first(kernel: Path, capsys) 
     kernel.write_text(text.replace(f"  {END}", f"    *(float2 *)(l_gmem + 1) = float2{{}};\n  {END}", 1))
     assert main(["exercise", "check", NAME]) == 1
     lines = capsys.readouterr().out.splitlines()
-    [at] = [one for one in lines if one.startswith("at ")]
+    [at] = [one for one in lines if one.startswith("  at ")]
     assert at.split()[:4] == ["at", f"kernel.cu:{line}", "*(float2", "*)(l_gmem"]
-    assert any(one.startswith("why ") for one in lines) and any(one.startswith("advice ") for one in lines)
-    assert max(map(len, lines)) <= 110
+    after = lines[lines.index(at) + 1 :]
+    assert after[0].startswith("  an access of 8 bytes")
+    assert after[1].startswith("  An access of n bytes needs")
+    assert max(map(len, lines)) <= 110 and len(lines) <= 12
 
 
 PROGRAM = "cuda_transpose"

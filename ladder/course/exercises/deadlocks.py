@@ -1,0 +1,62 @@
+"""Who waits for what in a deadlock, with the lines, and what to look for there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from ladder.common.wording import said
+from ladder.run.emulator import retold
+
+#: A wait in the emulator's words: the warps, what they wait for, and the kernel's line if it is known.
+_WAIT = re.compile(r"warps? (?P<which>[\d, -]+): (?P<what>.*?)(?: \((?P<place>[^()\s]+:\d+)\))?")
+_MISSING = re.compile(r"waits for (\d+) of (\d+) arrivals")
+_BETWEEN = re.compile(r"[:;] (?=warps? \d)")
+_SHOWN = 3
+
+
+def deadlock_lines(on: str, message: str, quoted: Callable[[str], str], otherwise: str) -> Iterator[str]:
+    """Yields what is stuck, a line for each of the first waits, and what to look for: ``otherwise`` if the
+    waits are for nothing that tells. ``quoted`` turns ``kernel.cu:12`` into that and its source.
+    """
+    what, *waits = _BETWEEN.split(message)
+    yield said("On {on}: deadlock, {what}", on=on, what=retold(what))
+    told = list(dict.fromkeys(_wait_line(wait, quoted) for wait in waits))
+    yield from told[:_SHOWN]
+    if len(told) > _SHOWN:
+        yield "  " + said("and {count} more", count=len(told) - _SHOWN)
+    yield _advice("\n".join(told), message) or otherwise
+
+
+def _wait_line(wait: str, quoted: Callable[[str], str]) -> str:
+    """``  warp 12 at kernel.cu:102  smem.k.wait_empty(turn);   8 of 12 arrivals are missing``."""
+    found = _WAIT.fullmatch(wait)
+    if not found or not found["place"]:
+        return f"  {retold(wait)}"
+    form = "  warps {which} at {place}" if re.search(r"[,-]", found["which"]) else "  warp {which} at {place}"
+    line = said(form, which=found["which"], place=quoted(found["place"]))
+    if missing := _MISSING.search(found["what"]):
+        line += "   " + said("{n} of {count} arrivals are missing", n=missing[1], count=missing[2])
+    return line
+
+
+def _advice(waits: str, message: str) -> str:
+    """What to look for, by the calls on which warps wait: who waits for a free buffer is no consequence of a
+    wait for a full one, which in turn is none of a wait for other warps.
+    """
+    if "wait_empty(" in waits:
+        return said(
+            "wait_empty waits until the buffer is released: each warp that the count of init includes must "
+            "release it once per tile, also if it does not use the tile."
+        )
+    if "wait_full(" in waits:
+        return said(
+            "wait_full waits for a load: for each tile that is waited for, one must be issued into the same "
+            "buffer. If it was, is the turn (buffer and parity) the same on both sides?"
+        )
+    if "mbarrier" in message:
+        return said(
+            "Which threads should arrive? Compare the count of init with the arrivals per phase, and the "
+            "parity that is waited for with the phase."
+        )
+    return ""
