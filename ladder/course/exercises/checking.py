@@ -31,7 +31,7 @@ from ladder.course.exercises.programs import judge_program
 from ladder.course.exercises.reading import get_exercise
 from ladder.course.exercises.verdict import Remark, Verdict
 from ladder.course.exercises.workspace import Workspace, write_working_copy
-from ladder.stages import include_directory, read_stage
+from ladder.stages import include_directory
 
 _SHOWN_CHANGES = 5
 
@@ -67,7 +67,8 @@ def judge_folder(exercise: Exercise, folder: Path) -> Verdict:
     """Judges the working copy in ``folder`` without checking the lines outside the markers."""
     if exercise.rung is None:
         return judge_program(exercise, folder / exercise.main_file)
-    return judge(exercise, for_its_cases(exercise, read_stage(folder)))
+    stage = replace(exercise.stage(), name=exercise.name, path=folder)
+    return judge(exercise, for_its_cases(exercise, stage))
 
 
 def check(workspace: Workspace, exercise: Exercise) -> Verdict:
@@ -102,7 +103,7 @@ def check_sources(exercise: Exercise, sources: Mapping[str, bytes], shown_as: Pa
         rule := broken_rule(gap_text(exercise, folder), text_before_gap(exercise, folder))
     ):
         return Verdict(exercise, [Remark("gap", rule)])
-    verdict = _judged(exercise, folder)
+    verdict = judge_folder(exercise, folder)
     if shown_as is not None:
         verdict.findings = [one.elsewhere(str(folder), str(shown_as)) for one in verdict.findings]
     return verdict
@@ -132,14 +133,6 @@ def _folder_of(exercise: Exercise, sources: Mapping[str, bytes]) -> Path:
     folder = cache.made_of(housekeeping.builds() / f"{exercise.name}-alone-{digest}", sources)
     housekeeping.mark_used(folder)
     return folder
-
-
-def _judged(exercise: Exercise, folder: Path) -> Verdict:
-    if exercise.rung is None:
-        return judge_program(exercise, folder / exercise.main_file)
-    return judge(
-        exercise, for_its_cases(exercise, replace(exercise.stage(), name=exercise.name, path=folder))
-    )
 
 
 def verdict_key(exercise: Exercise, sources: Mapping[str, bytes]) -> str:
