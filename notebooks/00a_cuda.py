@@ -116,8 +116,8 @@ lessons.predict("threads_without_element", threads_without_element)
 # %% [markdown]
 # ### Broadcast
 #
-# A grid can also have two dimensions. Now everything comes together: two indices, two guards, and an address made of
-# row and column. If this one works, you have the pattern of most kernels that do not share data.
+# A grid can also have two dimensions. This exercise needs two indices, two guards, and an address made of row and
+# column. With it you have the pattern of most kernels that do not share data.
 
 # %%
 # %exercise cuda_broadcast
@@ -259,9 +259,9 @@ lessons.drawing("barrier")
 #
 # ### Banks of shared memory
 #
-# The same number of loads can cost 1 or 32 turns. Shared memory has 32 *banks*, and each serves one word per turn. A turn
-# is called a *wavefront*, and each one more than necessary is a *bank conflict*. Getting rid of them is what lesson 03 is
-# about.
+# The same load can take 1 or 32 passes through shared memory. Shared memory has 32 *banks*, and each serves one word
+# per pass. A pass is called a *wavefront*, and each additional wavefront is a *bank conflict*. Getting rid of them is
+# what lesson 03 is about.
 
 # %%
 # %exercise cuda_transpose

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 02 v2_warp_mma: tensor cores
 #
-# The loops stay the same, but a **warp** replaces the thread: its 32 lanes together compute 16 query rows, from the
-# first key to the last. **Tensor cores**, the units that multiply small matrices, compute both products.
+# The loops stay the same, but a **warp** replaces the thread: its 32 lanes share 16 query rows, from the first key to
+# the last. **Tensor cores**, the units that multiply small matrices, compute both products.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
@@ -31,8 +31,8 @@ from ladder.show.plots import access_picture
 #
 # One `mma` instruction multiplies a 16x16 tile A by a 16x8 tile B and adds the product to a 16x8 tile of sums. The
 # operands are spread over the registers of the 32 lanes, in *fragments*. `ldmatrix` loads them from shared memory.
-# Lanes 0 to 7 give the addresses of the eight rows (16 bytes each) of a first 8x8 tile, lanes 8 to 15 those of a
-# second one, and so on. Each lane *receives* what its fragment needs. Which lane receives which element?
+# Lanes 0 to 7 give the addresses of the eight rows (16 bytes each) of the first 8x8 tile, lanes 8 to 15 the addresses
+# of the second tile, and so on. Each lane *receives* what its fragment needs. Which lane receives which element?
 #
 # The emulator shows it: the tile holds its own element numbers, and each lane reports what it received. For A the
 # second 8x8 tile is the one below the first. For B it is the one beside the first: rows of K are keys, and the two
@@ -182,13 +182,13 @@ lessons.counts(ladder.compare(ladder.Problem(1, 2, 256, 256, 64), rungs, backend
 gallery.costs(["v2"])
 
 # %% [markdown]
-# One `ldmatrix` feeds thousands of multiply-adds, where v1b loads two words for each one. That alone is why the
-# number of wavefronts falls so far. (The number of sectors falls by a factor of 2 because of fp16, and further
-# because loads and stores are wide.) But six of seven wavefronts that are left are conflicts, all of them in the
-# loads of K and V. Rows that are a multiple of 128 bytes apart start in the same bank, and `ldmatrix` reads eight
+# One `ldmatrix` feeds thousands of multiply-adds, where v1b loads two words for each one. This is the whole reason
+# why the number of wavefronts falls so far. (The number of sectors falls by a factor of 2 because of fp16, and
+# further because loads and stores are wide.) But six of seven wavefronts that are left are conflicts, all of them in
+# the loads of K and V. Rows that are a multiple of 128 bytes apart start in the same bank, and `ldmatrix` reads eight
 # such rows per pass. Stores along a row have no conflict.
 #
-# There is one cause: **elements one below the other in a tile are in the same bank.**
+# There is one cause: **the elements of a column of a tile are in the same bank.**
 
 # %%
 lessons.times(rungs)

@@ -85,7 +85,7 @@ lessons.counts(ladder.compare(problem, ["v2"], backend="emulator")).loc[
 ]
 
 # %% [markdown]
-# How many wavefronts does v3 have there, loads and stores together?
+# How many wavefronts does v3 have for this problem, loads plus stores?
 
 # %%
 wavefronts_of_v3 = None
@@ -127,10 +127,10 @@ gallery.layout(128)
 # %% [markdown]
 # ## Why does a profiler not say 0?
 #
-# On hardware the counter of bank conflicts also includes *lost arbitration*: an access waits because another client
-# of the same memory is served first. With one block per SM that happens rarely or never. With a full grid the blocks
-# of an SM compete all the time, and what the counter reports for this kernel is arbitration alone. The rung's
-# [README](../stages/v3_swizzle/README.md) has the measurements. Use the emulator, which counts by addresses alone, or
+# On hardware the counter of bank conflicts also includes *lost arbitration*: an access waits because another client of
+# the same memory is served first. With one block per SM that happens rarely or never. With a full grid the blocks of an
+# SM compete all the time, and all that the counter reports for this kernel is arbitration. The rung's
+# [README](../stages/v3_swizzle/README.md) has the measurements. Use the emulator, which counts only by addresses, or
 # measure a small grid.
 #
 # ## What is left

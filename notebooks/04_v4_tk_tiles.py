@@ -97,7 +97,7 @@ gallery.costs(["v3", "v4"], problem)
 
 # %% [markdown]
 # A quarter of the stores and of the sectors is left, and there is no conflict: `SharedTile` swizzles by itself, with
-# the parameters that follow from its size. The XOR is that of lesson 03, on byte addresses, in chunks of 16 bytes:
+# the parameters that follow from its size. The XOR is lesson 03's, on byte addresses, in chunks of 16 bytes:
 
 # %%
 # %exercise v4_swizzle

@@ -75,7 +75,7 @@ gallery.memory("v5", head_dims=(64, 128))
 
 # %% [markdown]
 # A block can have 48 KiB, or more if the launch requests it: 99 KiB on an RTX 30 or 40, 163 on an A100, 227 on an
-# H100. The rungs below v7 should run on all of them. At $d = 128$ this one is 3 KiB below the limit of 99.
+# H100. The rungs below v7 should run on all of them. At $d = 128$ v5 is 3 KiB below the limit of 99.
 #
 # - Q, O and S of 16 rows at $d = 128$ do not fit into the 128 registers that a thread of this block can have (65,536 of
 #   the SM, shared by 512 threads). So Q stays in shared memory, 4,096 bytes per warp.
@@ -101,7 +101,7 @@ rungs = ["v4", "v5"]
 lessons.counts(ladder.compare(ladder.Problem(1, 2, 256, 256, 64), rungs, backend="emulator"))
 
 # %% [markdown]
-# There are exactly as many products and `ldmatrix` as in v4. The stores to shared memory are gone: the copies replace
+# The numbers of products and `ldmatrix` are v4's. There are no stores to shared memory, because the copies replace
 # them. That is all that counting can show. An H200 shows the rest: TFLOP/s at B = 4, H = 16, N = M = 4096, bf16.
 
 # %%
@@ -133,9 +133,9 @@ lessons.times(rungs)
 #
 # ## Last rows first
 #
-# With a causal mask the last rows see the most keys: at $d = 64$ and N = 4096 the last block has 86 tiles to visit
-# and the first one 6. Blocks start in order. If the longest started last, they would run alone at the end, while the
-# other SMs wait. So the rungs from v1b on count rows from the end:
+# With a causal mask the last rows see the most keys: at $d = 64$ and N = 4096 the last block visits 86 tiles, and the
+# first block 6. Blocks start in order. If the longest started last, they would run alone at the end, while the other
+# SMs wait. So the rungs from v1b on count rows from the end:
 
 # %%
 lessons.source("v5", "const int block_row =")

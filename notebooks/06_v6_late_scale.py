@@ -146,8 +146,8 @@ lessons.counts(wide).loc[["ldmatrix", "mma"]]
 # %% [markdown]
 # ## Several tiles per buffer
 #
-# A buffer of v5 is a tile of K and one of V, and there is a barrier for each. v6e's buffers hold as many tiles, its
-# *parts*, as fit into shared memory: one barrier for all of them.
+# A buffer of v5 has one tile of K and one tile of V, and each buffer needs a barrier. v6e's buffers hold several tiles,
+# the *parts*, as far as they fit in shared memory: one barrier for all of them.
 #
 # ## What they buy
 #

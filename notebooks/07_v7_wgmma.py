@@ -57,8 +57,8 @@ lessons.busy(["v5", "v6"])
 # different groups of four banks: all 32. Rows of 256 bytes do not occur, because at $d = 128$ a tile is stored as two
 # blocks of 64 columns.
 #
-# In the tile library these products have the same names as those of v4. `mma_wait` waits for them. The header shows
-# how they are used:
+# In the tile library these products have the same names as in v4. `mma_wait` waits for them. The header shows how they
+# are used:
 
 # %%
 lessons.source(
@@ -98,15 +98,15 @@ lessons.source("v7", "async_wait();", "prefetch(1 - now")
 
 # %% [markdown]
 # **2. Registers in flight.** From its issue until it completes, a product reads the registers of operand A, if it is
-# there, and reads and writes the accumulator. No code may touch these registers before the wait. Where ptxas sees such
-# code, it adds waits and serialises all products: the result is right, but the kernel is slow. The emulator also waits
-# there. Accesses *before* the product need `wgmma.fence`. It orders earlier accesses to the registers before those of
-# the product. All four warps execute it; the tile library issues it in front of each product.
+# there, and reads and writes the accumulator. No code may touch these registers before the wait. Where ptxas sees
+# such code, it adds waits and serialises all products: the result is right, but the kernel is slow. The emulator also
+# waits at these places. Accesses *before* the product need `wgmma.fence`. It orders earlier accesses to the registers
+# before the product's accesses. All four warps execute it; the tile library issues it in front of each product.
 #
 # ## Predict
 #
 # A tile has 128 keys, and $d = 64$. One `wgmma` sums over 16 terms: 64 x 128 x 16 for S, 64 x 64 x 16 for O. How many
-# `wgmma` does a warpgroup issue per tile, for both products together?
+# `wgmma` does a warpgroup issue per tile, for both products?
 
 # %%
 wgmma_a_tile = None
@@ -122,7 +122,7 @@ lessons.counts(table)
 
 # %% [markdown]
 # Threads do not read tiles any more: no `ldmatrix` is left, and no wavefront of a load. Wavefronts of the tensor
-# cores are counted separately (`wavefronts_gmma`), and so are `wgmma` instructions: `mma` counts `mma.sync` alone. As
+# cores are counted separately (`wavefronts_gmma`), and so are `wgmma` instructions: `mma` counts only `mma.sync`. As
 # in v6, `cp.async` loads the tiles.
 
 # %%
@@ -147,8 +147,8 @@ lessons.measured(["v6e", "v7", "torch flash", "torch cuDNN"])
 
 # %% [markdown]
 # Without a mask v7 gains 13% over v6e at $d = 64$, and 38% at $d = 128$. In an earlier run, v7 with v6's tiles was 4%
-# slower at $d = 128$, and 5 to 6% faster at $d = 64$. There a block has three warpgroups instead of
-# four; whether this is the cause was not measured. The next rungs keep the large tiles.
+# slower at $d = 128$, and 5 to 6% faster at $d = 64$. At $d = 64$ a block of v7 has three warpgroups instead of four;
+# whether this is the cause was not measured. The next rungs keep the large tiles.
 #
 # ## What is left
 

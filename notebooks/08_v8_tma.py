@@ -54,10 +54,10 @@ lessons.source("v8", "const auto prefetch = [&](int key) {", "};")
 # %% [markdown]
 # ## When has a tile arrived?
 #
-# K and V have a *ring* of buffers each: the buffers are used in turn, again and again. An **mbarrier** is a barrier
-# in shared memory. It counts threads that arrive, and bytes that are loaded. When all expected arrivals and bytes are
-# complete, its *phase* completes. Then the threads that wait for this phase go on, and the next phase begins. Each
-# buffer has two mbarriers:
+# K and V have a *ring* of buffers each: the buffers are used one after another, again and again. An **mbarrier** is a
+# barrier in shared memory. It counts threads that arrive, and bytes that are loaded. When all expected arrivals and
+# bytes are complete, its *phase* completes. Then the threads that wait for this phase go on, and the next phase begins.
+# Each buffer has two mbarriers:
 #
 # | barrier | a phase completes when | who waits for it |
 # |---|---|---|
@@ -85,7 +85,7 @@ lessons.source("v8", "template <int kBuffers> struct Turn {", "};", file="tiles/
 # %% [markdown]
 # At first all buffers are empty, though no warp has released them. So the first wait for `empty` must return at once.
 # `wait_empty` therefore names the other parity, `turn.parity ^ 1`. In the first round this is the phase before the
-# first one, which counts as complete.
+# first phase, which counts as complete.
 #
 # The loop has no block barrier any more. A warpgroup that is ahead goes on to the next tile:
 
@@ -109,8 +109,8 @@ gallery.memory("v8", head_dims=(64, 128))
 #
 # ## Predict
 #
-# At $d = 64$ a block has three warpgroups of 64 queries each. It loads Q once, and every tile of K and V once. How
-# many TMA loads do all blocks issue together for $B = 1$, $H = 3$, $N = 192$, $M = 200$?
+# At $d = 64$ a block has three warpgroups of 64 queries each. It loads Q once, and every tile of K and V once. How many
+# TMA loads do all blocks issue in all for $B = 1$, $H = 3$, $N = 192$, $M = 200$?
 
 # %%
 tma_loads = None

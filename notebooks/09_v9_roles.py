@@ -91,19 +91,19 @@ lessons.measured(["v8", "v9", "torch cuDNN"])
 #
 # ## A third consumer
 #
-# v8 has two warpgroups at $d = 128$. In an earlier run, roles with two consumers lost 5% there without a mask, and gained
-# nothing with one. While one consumer computes its softmax, only the other one has products for the tensor cores. So v9
-# has three consumers at $d = 128$, too, and smaller tiles of keys:
+# v8 has two warpgroups at $d = 128$. In an earlier run, roles with two consumers lost 5% at $d = 128$ without a mask,
+# and gained nothing with a mask. While one consumer computes its softmax, only the other consumer has products for the
+# tensor cores. So v9 has three consumers at $d = 128$, too, and smaller tiles of keys:
 
 # %%
 lessons.source("v9", "static constexpr int consumers = d <= 128", "static constexpr int keys = d <= 64")
 
 # %% [markdown]
 # With two consumers a block starts with 168 registers per thread. The producer's warpgroup goes down to 24, so each
-# thread of a consumer has 240. With three consumers it has 160. O takes 64 of them, and S of 80 keys takes 40. P has
-# half the size of S, since its elements have 16 bits. Here it takes over S's registers: when P is there, S is not
-# needed any more. So tiles of 128 keys would fit, too. But in lesson 10 the next S is computed while P is in use. Then
-# both need registers: 64 + 40 + 20 for 80 keys. With 96 keys ptxas spills there.
+# thread of a consumer has 240. With three consumers it has 160. O takes 64 of them, and S of 80 keys takes
+# 40. P has half the size of S, since its elements have 16 bits. Here it takes over S's registers: when P is there, S is
+# not needed any more. So tiles of 128 keys would fit, too. But in lesson 10 the next S is computed while P is in use.
+# Then both need registers: 64 + 40 + 20 for 80 keys. With 96 keys ptxas spills in v10b.
 #
 # A tile of K and V also serves 192 rows instead of 128. These counters show how busy the units are at $d = 128$:
 
@@ -120,7 +120,7 @@ lessons.busy(["v8", "v9"])
 # the end of the queries wastes more.
 #
 # **The bottleneck that the next rung removes:** a consumer issues no products during its softmax, and computes no
-# softmax during its products. Whether one consumer's softmax overlaps another one's products is left to chance.
+# softmax during its products. Whether one consumer's softmax overlaps another consumer's products is left to chance.
 
 # %% [markdown]
 # **Practise:** the exercises begin with `v9_`. **Read on:** the

@@ -2,7 +2,7 @@
 # # 10 v10_pingpong, v10b_overlap: softmax under products
 #
 # The tensor cores multiply. Other units compute the exponentials. Both stay busy only if each always has work. This
-# takes two rungs: at $d = 128$ the first one alone loses.
+# takes two rungs: at $d = 128$ the first rung by itself loses.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
@@ -35,8 +35,8 @@ lessons.busy(["v8", "v9"], head_dim=64)
 lessons.busy(["v8", "v9"], head_dim=128)
 
 # %% [markdown]
-# At $d = 64$ the tensor cores are busy for 53% of the time, and the unit of the exponentials for 54%: as if they took
-# turns.
+# At $d = 64$ the tensor cores are busy for 53% of the time, and the unit of the exponentials for 54%: as if only one
+# of them worked at a time.
 #
 # ### Predict
 #
@@ -52,8 +52,8 @@ lessons.predict("clocks_of_products", clocks_of_products)
 #
 # The first idea is to overlap **between consumers**. They take turns issuing products. While one consumer's products
 # run, the others compute their softmax. This is called *ping-pong scheduling*, here with three players. A turn is
-# passed at a *named barrier*, a numbered barrier for a part of the block. The next consumer waits there. The consumer
-# that passes the turn on only arrives, and does not wait.
+# passed at a *named barrier*, a numbered barrier for a part of the block. The next consumer waits at this barrier. The
+# consumer that passes the turn on only arrives, and does not wait.
 
 # %%
 lessons.source("v10", "/// Waits for this warpgroup's turn.", "ptx::barrier_arrive(", file="tiles/roles.h")
@@ -87,7 +87,7 @@ lessons.debug(
 # before. The emulator executes a launch in the same order each time, so it can run to that moment again.
 
 # %% [markdown]
-# The first table shows what turns bought, in TFLOP/s:
+# The first table shows what ping-pong gains, in TFLOP/s:
 
 # %%
 lessons.measured(["v9", "v10"])
@@ -96,15 +96,16 @@ lessons.measured(["v9", "v10"])
 lessons.busy(["v9", "v10"])
 
 # %% [markdown]
-# At $d = 64$ turns gain 6 to 8%. At $d = 128$ they lose 6%: the tensor cores are busy for 72% of the time
-# instead of 81%, and the warps wait longer at barriers. Look at the loop again: the consumer whose turn it is waits
-# for its O, and only then issues S. Until then no other consumer may issue a product, so the tensor cores have no
-# work between the two products.
+# At $d = 64$ ping-pong gains 6 to 8%. At $d = 128$ it loses 6%: the tensor cores are busy for 72% of the time instead
+# of 81%, and the warps wait longer at barriers. Look at the loop again: a consumer waits for its O before it issues
+# its next S, and holds its turn meanwhile. Until then no other consumer may issue a product, so the tensor cores have
+# no work between the two products.
 #
 # ## v10b: two products in one turn
 #
-# So the second idea is to overlap **within a consumer**. It issues S of the *next* tile together with O += P V of
-# *this* one. It passes the turn on, and waits for S alone. Then its softmax also runs under its own O += P V.
+# So the second idea is to overlap **within a consumer**. It issues S of the *next* tile and O += P V of *this* tile
+# without a wait in between. It passes the turn on, and waits only for S. Then its softmax also runs under its own O +=
+# P V.
 
 # %%
 lessons.source("v10b", "// S = Q K^T, and O += P V of the tile before", "const bool changed = softmax(")
@@ -156,13 +157,13 @@ lessons.busy(rungs)
 # %% [markdown]
 # ## What it costs, and what is left
 #
-# Without a mask both ideas together gain 13% over v9 at $d = 64$, and 8% at $d = 128$. There the tensor cores are
-# busy for 88% of the time. With a causal mask they gain 11% at $d = 64$, and 4% at $d = 128$.
+# Without a mask, v10b gains 13% over v9 at $d = 64$, and 8% at $d = 128$. At $d = 128$ the tensor cores are busy for
+# 88% of the time. With a causal mask it gains 11% at $d = 64$, and 4% at $d = 128$.
 #
 # It costs registers. In v9 P takes over the registers of S. In v10b P stays in use while the next S is computed, which
-# takes 20 registers more per thread at $d = 128$. And the consumers depend on each other. Each waits for the one before
-# it, so a consumer takes its turn even for tiles that it does not need. One without rows still computes the first tile,
-# whose S is issued before the loop: a dummy tile.
+# takes 20 registers more per thread at $d = 128$. And the consumers depend on each other. Each consumer waits for the
+# previous one, so a consumer takes its turn even for tiles that it does not need. A consumer without rows still
+# computes the first tile, whose S is issued before the loop: a dummy tile.
 #
 # **The bottleneck that the next rung removes:** a block first waits for its Q and K, and at its end it stores O.
 # Meanwhile nothing else runs on its SM.

@@ -53,8 +53,8 @@ lessons.source(
 # %% [markdown]
 # The producer does not stop at the end of an item. While the consumers still compute, it prefetches the next Q into a
 # second buffer. Then it prefetches the next item's first tiles of K and V. K and V also have a third buffer now, so
-# the producer runs further ahead. Its shared memory was unused before, since an SM had only one block anyway. (At $d
-# = 256$ one Q and two buffers of K and V fit.)
+# the producer runs further ahead. Its shared memory was unused before, since an SM has only one block. (At $d = 256$
+# one Q and two buffers of K and V fit.)
 #
 # The consumers go through the same items with the same loop, each at its own pace. A consumer releases Q after its
 # last S. So the load of the next Q overlaps the consumer's last product and its store of O.
@@ -83,10 +83,10 @@ lessons.source("v11b", "// lower numbers are in_turn's", "tma::store_commit();")
 
 # %% [markdown]
 # Each consumer has its own tile of Q, 64 rows, and its own number of a named barrier. So only the four warps of one
-# consumer meet at the two barriers here; the other consumers go on. The first barrier waits until these four warps have
+# consumer meet at the two barriers; the other consumers continue. The first barrier waits until these four warps have
 # finished their products with Q. Then each warp writes its 16 rows of O. Each thread executes the fence, which makes
-# its own writes visible to TMA: like `wgmma`, TMA reads through the asynchronous proxy. The second barrier waits until
-# all four warps have written.
+# its own writes visible to TMA: like `wgmma`, TMA reads through the asynchronous proxy. The second barrier waits
+# until all four warps have written.
 #
 # The producer may load another Q into the buffer only after the stores of all consumers have *read* it. Only the thread
 # that issued a store can wait for it. It does so one item later, after the first product of that item has been issued.
@@ -125,8 +125,8 @@ lessons.busy(rungs)
 # %% [markdown]
 # ## What is left
 #
-# At N = 1,024 both rungs together gain 16 to 21% over v10b. At N = 4,096 they gain 4 to 5% without a mask, and lose 1 to
-# 3% with a causal one.
+# At N = 1,024 v11b gains 16 to 21% over v10b. At N = 4,096 it gains 4 to 5% without a mask, and loses 1 to 3% with a
+# causal mask.
 #
 # At $d = 128$ the tensor cores are busy for 95% of the time in which an SM has work. But some SMs finish early, and
 # the L2 cache handles more sectors than necessary.

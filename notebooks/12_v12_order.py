@@ -80,11 +80,11 @@ lessons.predict("time_shortest_first", time_shortest_first)
 # %% [markdown]
 # ## v12: an order for time and for L2
 #
-# With a causal mask v12 puts the heads of *all* batches together, as long as their K and V have at most 128 MB. This
-# order has a price: blocks that run at the same time read K and V of many heads, which compete for the L2 cache. The
-# constant is more than the cache holds, but blocks that read the same tile do so at about the same time. Without a mask
-# all items take equally long. There v12 goes head by head, so that blocks which run at the same time read the same K
-# and V:
+# With a causal mask v12 puts the heads of *all* batches into one group, as long as their K and V have at most 128 MB.
+# This order has a price: blocks that run at the same time read K and V of many heads, which compete for the L2 cache.
+# The constant is more than the cache holds, but blocks that read the same tile do so at about the same time. Without a
+# mask all items take equally long. There v12 goes head by head, so that blocks which run at the same time read the same
+# K and V:
 
 # %%
 lessons.source("v12", "/// Heads per group. Causal: at most half", "const unsigned heads = min(")
@@ -133,9 +133,9 @@ print(
 #
 # ## v12c: the ragged tile
 #
-# 4,096 queries are 21 tiles of 192 rows, and 64 rows more. In the rungs before, these 64 rows are the last tile,
-# which sees all keys. It takes as long as a full tile, but only one consumer of three has rows. v12c aligns the tiles
-# to the last query. Then the tile of 64 rows is the first one, and sees only 64 keys:
+# 4,096 queries are 21 tiles of 192 rows, and 64 rows more. In the rungs before, these 64 rows are the last tile, which
+# sees all keys. It takes as long as a full tile, but only one consumer of three has rows. v12c aligns the tiles to the
+# last query. Then the tile of 64 rows is the first tile, and sees only 64 keys:
 
 # %%
 lessons.source("v12c", "row = (p.q_len + 63u) / 64 * 64")
@@ -184,14 +184,14 @@ lessons.source("v12c", "static unsigned heads_together", "return p.is_causal ?")
 lessons.measured(["v11b", "v12", "v12b", "v12c", "torch cuDNN"])
 
 # %% [markdown]
-# With a causal mask v12's order gains 3% at $d = 64$, and loses 3% at $d = 128$. The model promises 9%, but it counts
-# tiles alone. Without a mask the order gains 3% at $d = 128$, and nothing at $d = 64$. The counter gains 3 to 4% with a
-# causal mask, and up to 2% without one. With its groups of heads and its tiles, v12c gains 7 and 12% with a causal mask,
-# and nothing without one, where v12b's order was already good.
+# With a causal mask v12's order gains 3% at $d = 64$, and loses 3% at $d = 128$. The model promises 9%, but it only
+# counts tiles. Without a mask the order gains 3% at $d = 128$, and nothing at $d = 64$. The counter gains 3 to 4%
+# with a causal mask, and up to 2% without one. With its groups of heads and its tiles, v12c gains 7 and 12% with a
+# causal mask, and nothing without one, where v12b's order was already good.
 #
-# On an H100, the small groups gain with a causal mask 7 to 9% at $d = 256$ in bursts, in three runs (651 to 694 TFLOP/s in
-# the last one). In single launches they gain between -2 and 5%. At N = 1,024 and $d = 128$ they gain 8 to 9% in bursts
-# (481 to 524), and 6 to 7% in single launches. At $d = 64$ they gain at most 2%. v12c's
+# On an H100, the small groups gain with a causal mask 7 to 9% at $d = 256$ in bursts, in three runs (651 to 694 TFLOP/s
+# in the last run). In single launches they gain between -2 and 5%. At N = 1,024 and $d = 128$ they gain 8 to 9% in
+# bursts (481 to 524), and 6 to 7% in single launches. At $d = 64$ they gain at most 2%. v12c's
 # [README](../stages/v12c_end_aligned/README.md#what-it-buys) says more.
 #
 # ## What is left

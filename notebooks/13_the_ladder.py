@@ -54,9 +54,9 @@ gallery.comparison()
 # head has only 64. From v10b on its consumers without rows compute a dummy tile each, until v12c leaves them idle.
 # v11b stores O through shared memory.
 #
-# And the arithmetic? v2 to v6 use `mma` instructions of 16 x 8 x 16 multiply-adds, 4096 operations. Attention needs
-# $4 B H N M d$ of them. Take v3 at $B = 1$, $H = 3$, $N = 192$, $M = 200$, $d = 64$. Its tiles have 48 keys, and the
-# last one is multiplied as a whole. How many `mma` does v3 execute?
+# And the arithmetic? v2 to v6 use `mma` instructions of 16 x 8 x 16 multiply-adds, 4096 operations. Attention needs $4
+# B H N M d$ of them. Take v3 at $B = 1$, $H = 3$, $N = 192$, $M = 200$, $d = 64$. Its tiles have 48 keys, and the last
+# tile is multiplied as a whole. How many `mma` does v3 execute?
 
 # %%
 mma_of_v3 = None
@@ -81,8 +81,8 @@ served[wavefronts.to_numpy() > 0].round(1).iloc[:7]
 # ## Time
 #
 # The emulator measures no times. These were measured on an H200 (`results/h200/speed.csv`), at B = 4, H = 16. The
-# dashed line is the speed of `mma.sync` alone on that GPU (`ceilings.csv`). The rungs from v7 on and cuDNN use
-# `wgmma` instead, whose limit is higher. So they can pass the line, and v1 to v6 and FlashAttention-2 cannot.
+# dashed line is the speed of a loop of only `mma.sync` on this GPU (`ceilings.csv`). The rungs from v7 on and cuDNN
+# use `wgmma` instead, whose limit is higher. So they can pass the line, and v1 to v6 and FlashAttention-2 cannot.
 
 # %%
 speeds = lessons.measured_speeds()

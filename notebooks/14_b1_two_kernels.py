@@ -70,7 +70,7 @@ lessons.source("b1", "mma_ABt(s, part<A::rows, d>(smem.k, key)", "mma_AB(dk, ds_
 
 # %% [markdown]
 # There is no maximum, no sum and no rescaling: with `lse`, P is normalised at once. lse and delta belong to a query,
-# which is a *column* here.
+# which is a *column* of $S^T$.
 #
 # ### Predict
 #
@@ -102,9 +102,9 @@ gallery.costs(["b1"], questions.GRADIENTS)
 lessons.measured(["b1", "torch flash", "torch cuDNN"], "attention_backward")
 
 # %% [markdown]
-# At $d = 64$ b1 is faster than FlashAttention-2, and cuDNN is 1.5 to 1.6 times as fast as b1. At $d = 128$ cuDNN is
-# 2 times as fast. In return for the two extra products, no block adds to what another one wrote. So there are
-# no atomics, and the gradients have the same bits in every run.
+# At $d = 64$ b1 is faster than FlashAttention-2, and cuDNN is 1.5 to 1.6 times as fast as b1. At $d = 128$ cuDNN is 2
+# times as fast. In return for the two extra products, no block adds to the output of another block. So there are no
+# atomics, and the gradients have the same bits in every run.
 #
 # **The bottleneck that the next rungs remove:** S and dP are computed twice. And at $d = 128$ each fragment that is
 # loaded from shared memory serves only one pair of `mma`.

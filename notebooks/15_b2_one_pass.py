@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 15 b2_one_pass, b2b_pairs: five products
 #
-# b1 computes S and dP twice. Here one kernel computes all three gradients. Then two rungs make each fragment of
-# shared memory serve more products. The first of them loses by itself, but the second one needs it.
+# b1 computes S and dP twice. Here one kernel computes all three gradients. Then two rungs make each fragment of shared
+# memory serve more products. The first rung loses by itself, but the second rung needs it.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
@@ -31,9 +31,9 @@ from ladder.operations import BackwardProblem
 #
 # $$ dQ_i = c \sum_{\text{tiles of keys } j} dS_{ij} K_j $$
 #
-# Two products of seven are gone. There are two costs. The shares are added in global memory. And dQ sums over the
-# keys of *all* warps of the block, so dS must pass through shared memory once. The dQ of a step is computed in the
-# next step, so that both steps share one barrier:
+# So two of the seven products are not needed. There are two costs. The shares are added in global memory. And dQ sums
+# over the keys of *all* warps of the block, so dS must pass through shared memory once. The dQ of a step is computed in
+# the next step, so that both steps share one barrier:
 
 # %%
 lessons.source("b2", "// The dQ of a step is computed in the next step", "tile = after;")
@@ -90,8 +90,8 @@ lessons.predict("registers_of_gradients", registers_of_gradients)
 # %% [markdown]
 # ## b2b: two warps share their keys
 #
-# So two warps, a *pair*, share twice as many keys. One computes $S^T$, $P^T$ and dV, the other $dP^T$, $dS^T$ and dK.
-# Each has half of the registers, and both run the same code: `has_dv` selects the operands.
+# So two warps, a *pair*, share twice as many keys. The first warp computes $S^T$, $P^T$ and dV, and the second $dP^T$,
+# $dS^T$ and dK. Each has half of the registers, and both run the same code: `has_dv` selects the operands.
 
 # %%
 lessons.source("b2b", "const auto k_or_v =", "mma_AB(dv_or_dk, x_16, do_or_q, dv_or_dk);")

@@ -65,8 +65,8 @@ lessons.predict("sum_of_three", sum_of_three)
 #
 # ## Turns
 #
-# b3 adds in the order of the keys. Each tile of dQ has a counter: the number of the key tile whose turn it is. A
-# block waits until the counter is its own number, adds, and sets the counter to the next number:
+# b3 adds in the order of the keys. Each tile of dQ has a counter: the number of the key tile that may add next. A block
+# waits until the counter is its own number, adds, and sets the counter to the next number:
 
 # %%
 lessons.source(
@@ -81,12 +81,12 @@ lessons.source(
 
 # %% [markdown]
 # **Release and acquire.** `store_release` makes the earlier writes of the block visible before the counter.
-# `load_acquire` sees them once it sees the counter. Without this pair a block could read a turn and still miss the
-# additions before it.
+# `load_acquire` sees them once it sees the counter. Without this pair a block could read the new counter and still
+# miss the additions before it.
 #
 # ## No deadlock
 #
-# A block waits for the block of the keys before it. What if that one has not started, because the GPU is full of
+# A block waits for the block of the previous keys. What if this block has not started, because the GPU is full of
 # blocks that wait? CUDA does not promise an order in which blocks start. So a block does not take its number from
 # `blockIdx`, but from a counter when it starts. Then every block with a lower number is running or has finished:
 
@@ -102,8 +102,8 @@ lessons.source("b3", "/// The calling block's number, in the order in which bloc
 #
 # ### Predict
 #
-# 8 blocks of keys start together, each goes through 8 tiles of queries, and a step takes one unit of time. Each block
-# may take its step at a tile only after the block before it. When is the last block done?
+# 8 blocks of keys start at the same time, each goes through 8 tiles of queries, and a step takes one unit of time. Each
+# block may take its step at a tile only after the block before it. When is the last block done?
 
 # %%
 steps_until_done = None
@@ -118,7 +118,7 @@ lessons.measured(["b1", "b2b", "b3"], "attention_backward")
 
 # %% [markdown]
 # The same bits cost 7 to 15% of b2b's speed. b1 is also deterministic, with seven products. At $d = 128$ b3 is faster
-# than b1. At $d = 64$ it is slower: there b1 is the better deterministic rung. The counts are b2b's, plus the
+# than b1. At $d = 64$ b3 is slower than b1, so b1 is the better deterministic rung. The counts are b2b's, plus the
 # accesses to the counters:
 
 # %%

@@ -68,9 +68,9 @@ lessons.predict("wgmma_a_step", wgmma_a_step)
 # %% [markdown]
 # ## b4b: TMA
 #
-# b4b replaces `cp.async` and the block barrier by TMA loads and mbarriers, as v8 does. lse and delta are loaded
-# together with their tiles, and their bytes count for the same mbarrier. The block barrier remains for one purpose:
-# dS, which all warps store and read. b4b gains 7 to 9%.
+# b4b replaces `cp.async` and the block barrier by TMA loads and mbarriers, as v8 does. lse and delta are loaded with
+# their tiles, and their bytes count for the same mbarrier. One block barrier remains, for dS, which all warps store and
+# read. b4b gains 7 to 9%.
 
 # %%
 table = ladder.compare(BackwardProblem(1, 1, 256, 256, 64), rungs[:3], backend="emulator").set_index("stage")
@@ -88,13 +88,13 @@ table[
 # ## b4d: roles, and TMA stores
 #
 # A producer warp issues all loads. Two consumer warpgroups compute, with 240 registers per thread: dV, dK, $S^T$ and
-# $dP^T$ fit without spilling. They store dK and dV by TMA, as v11b stores O: into the shared memory of K and V first. The
-# stores alone gained 2% in an earlier run, but with the roles this *loses* 5% at $d = 64$. The producer costs a warpgroup, and a
-# consumer still waits for each product at once. But the next rung needs the roles.
+# $dP^T$ fit without spilling. They store dK and dV by TMA, as v11b stores O: into the shared memory of K and V first.
+# In an earlier run, the stores without the roles gained 2%. With the roles, b4d *loses* 5% at $d = 64$. The producer
+# costs a warpgroup, and a consumer still waits for each product at once. But the next rung needs the roles.
 #
 # ## b4e: issue early
 #
-# The tensor cores are idle while a consumer computes exponentials, unless the other one happens to multiply. So
+# The tensor cores are idle while a consumer computes exponentials, unless the other consumer has products in flight. So
 # products are issued before their results are needed, and other work fills the time. With j the step:
 #
 # | issued | a consumer meanwhile |
@@ -119,9 +119,9 @@ lessons.source("b4e", "// S^T of this step first: dQ and dK of the previous step
 # ## b4g: halves, and wide additions
 #
 # A consumer still waits for dP, and its dV is issued only after all of dS. At $d = 64$ a tile has 128 queries. b4g
-# computes P and dS in two halves of 64: while the exponentials of one half are computed, the products of the other
-# run. The halves gained 7 to 10% there in an earlier run, which is more than the roles cost. At $d = 128$ a tile has 64 queries, which are
-# one half, so there is nothing to overlap. The halves lost 2% there.
+# computes P and dS in two halves of 64: while the exponentials of one half are computed, the products of the other run.
+# In an earlier run, the halves gained 7 to 10% at $d = 64$, which is more than the roles cost. At $d = 128$ a tile has
+# 64 queries, which are one half, so there is nothing to overlap. The halves lost 2% at $d = 128$.
 
 # %%
 lessons.source("b4g", "__device__ void compute_ds() {", "issue_dv(A::queries - 64);")
@@ -144,14 +144,14 @@ for rung in ("b4e_overlap", "b4g_wide_adds"):
     print(f"{rung}: {questions.executed(rung, 'red', questions.GRADIENTS):,} additions to dQ")
 
 # %% [markdown]
-# The wide additions gained 3% in that run. The five rungs from b4 to b4g together gain 64 to 69% over b2b.
+# The wide additions gained 3% in that run. b4g, the last of the five rungs from b4 on, gains 64 to 69% over b2b.
 #
 # ## b5: dV under dS
 #
 # At $d = 128$ a step of b4g takes 4,130 clocks on an H100, and the tensor cores need 2,560 of them. While a consumer
-# computes dS, for 370 to 580 clocks, none of its products is in flight: dV is issued after dS, although it needs P
-# alone. b5 issues dV right after dP, and waits for dP only. P is rounded to 16 bits first, so dP takes the registers of
-# S. dS is computed from a second copy of P, because no other instruction may access registers that a product in flight
+# computes dS, for 370 to 580 clocks, none of its products is in flight: dV is issued after dS, although it needs only
+# P. b5 issues dV right after dP, and waits for dP only. P is rounded to 16 bits first, so dP takes the registers of S.
+# dS is computed from a second copy of P, because no other instruction may access registers that a product in flight
 # reads:
 
 # %%
@@ -177,7 +177,7 @@ table = ladder.compare(
 table[["wgmma_instructions", "wavefronts_gmma", "wavefronts_st", "tma_store_instructions", "conflicts"]].T
 
 # %% [markdown]
-# Q has three buffers in both rungs. dK of a step is complete only at the end of the next step, and Q is released there.
+# Q has three buffers in both rungs. dK of a step is complete only at the end of the next step, which then releases Q.
 # With two buffers, the load into this buffer has only the time of one dS. In b5 a third buffer changes little. In b5b
 # it decides: with two, b5b is slower than b4g.
 #
@@ -185,8 +185,8 @@ table[["wgmma_instructions", "wavefronts_gmma", "wavefronts_st", "tma_store_inst
 #
 # Shared memory limits b5b. A step takes 3,200 wavefronts, and the tensor cores need 2,560 clocks for it. Of these
 # wavefronts, 768 read K and V, for S, dP and dQ, and they are the same in every step. b5d has 80 queries per step
-# instead of 64, so K and V are read less often. But a product of `wgmma` has 64 rows, and 80 is no multiple of that. So
-# b5c first transposes dQ: 64 rows are a part of d, and the queries are columns, of which there may be any multiple
+# instead of 64, so K and V are read less often. But a product of `wgmma` has 64 rows, and 80 is not a multiple of 64.
+# So b5c first transposes dQ: the 64 rows are a half of d, and the queries are columns, whose number may be any multiple
 # of 8.
 
 # %%
@@ -211,20 +211,21 @@ for rung in table.index:
 lessons.source("b5e", "__device__ void issue_s() {", "smem.q[q_turn.buffer]);")
 
 # %% [markdown]
-# On an H100, b5 gains 5% over b4g, b5b 6%, b5c and b5d together 5%, and b5e 2%. Up to b5d they support only $d = 128$.
+# On an H100, b5 gains 5% over b4g, b5b 6% over b5, b5d 5% over b5b, and b5e 2% over b5d. b5 to b5d support only $d =
+# 128$.
 #
-# b5e also supports $d = 64$. There dV and dK take half the registers, so a tile has 128 queries. dQ^T has only 64 rows,
-# as many as one product of `wgmma`. So the consumers share its columns:
+# b5e also supports $d = 64$. At $d = 64$, dV and dK take half the registers, so a tile has 128 queries. dQ^T has only
+# 64 rows, the rows of one `wgmma`. So each consumer has half of its columns:
 
 # %%
 lessons.source("b5e", "__device__ void issue_dq() {", "A::dq_col(consumer)));")
 
 # %% [markdown]
-# b5e is 1.09 to 1.11 times as fast as b4g at $d = 64$. The time at which dQ is issued matters. b5e issues it after the
-# exponentials of 32 of the 128 queries, so it runs under those of the other 96. If it is issued after those of 64,
-# it was only 1.03 times as fast in an earlier run. On an H100, b5e has 0.95 to 1.07 times FlashAttention-3's speed at $d = 64$, and
-# 0.98 to 1.15 times at $d = 128$: [its README](../stages/gradients/b5e_loads_ahead/README.md#what-it-buys) has the figures, also
-# beside FlashAttention-4.
+# b5e is 1.09 to 1.11 times as fast as b4g at $d = 64$. The time at which dQ is issued matters. b5e issues it after
+# the exponentials of 32 of the 128 queries, so it runs under the exponentials of the other 96. With dQ issued after
+# the exponentials of 64 queries, it was only 1.03 times as fast in an earlier run. On an H100, b5e has 0.95 to
+# 1.07 times FlashAttention-3's speed at $d = 64$, and 0.98 to 1.15 times at $d = 128$: [its
+# README](../stages/gradients/b5e_loads_ahead/README.md#what-it-buys) has the figures, also beside FlashAttention-4.
 
 # %%
 # %exercise b5_share_columns
@@ -232,10 +233,10 @@ lessons.source("b5e", "__device__ void issue_dq() {", "A::dq_col(consumer)));")
 # %% [markdown]
 # ## b5f: persistent blocks
 #
-# In b5e a block computes one key tile. Between two blocks of an SM the tensor cores are idle: the first one stores dK
-# and dV, and the second one initialises its barriers and loads K, V, Q and dO. b5f has as many blocks as SMs, and their
-# producers take key tiles from a counter, as in v12b (lesson 12). While the consumers store dK and dV, the producer
-# loads the first Q and dO of the next key tile, and the store warps make the last additions to dQ:
+# In b5e a block computes one key tile. Between two blocks of an SM the tensor cores are idle: the first block stores dK
+# and dV, and the second block initialises its barriers and loads K, V, Q and dO. b5f has as many blocks as SMs, and
+# their producers take key tiles from a counter, as in v12b (lesson 12). While the consumers store dK and dV, the
+# producer loads the first Q and dO of the next key tile, and the store warps make the last additions to dQ:
 
 # %%
 lessons.source(
@@ -288,12 +289,13 @@ lessons.source(
 #
 # ## b6: the same bits
 #
-# b5e's key tiles add to dQ in the order in which they happen to run. In b6 they take turns, as in b3 (lesson 16): a
-# counter per tile of dQ and consumer holds the number of the key tile that adds next. A store warp waits until it is
-# the number of its own key tile. Meanwhile the consumer computes the step.
+# b5e's key tiles add to dQ in the order in which they happen to run. In b6 they add in a fixed order, as in b3 (lesson
+# 16): a counter per tile of dQ and consumer holds the number of the key tile that adds next. A store warp waits until
+# it is the number of its own key tile. Meanwhile the consumer computes the step.
 #
-# One thing is new. `cp.reduce.async.bulk` only issues the addition. b5e then waits until TMA has read shared memory, but
-# TMA may add later. If the turn were passed there, the next key tile could add first. So b6 waits for the completion:
+# One thing is new. `cp.reduce.async.bulk` only issues the addition. b5e then waits until TMA has read shared memory,
+# but TMA may add later. If the turn were passed then, the next key tile could add first. So b6 waits for the
+# completion:
 
 # %%
 lessons.source(
@@ -310,8 +312,8 @@ lessons.source(
 # completion of an addition implies one. The thread that acquires the turn executes another one before it issues its own
 # addition.
 #
-# All counts are b5e's, except those of accesses to the counters. Per step each store warp stores a counter once, and
-# loads it at least once.
+# All counts are b5e's, except the accesses to the counters. Per step each store warp stores a counter once, and loads
+# it at least once.
 
 # %%
 rungs = ["b5e", "b6"]

@@ -88,7 +88,7 @@ lessons.source("h1", "/// dst = silu(scale * src)", "/// function per value.", f
 # %% [markdown]
 # With two special functions, $d = 64$ would be limited by them. At $d = 32$ even one takes longer than the products.
 # The error of `tanh.approx` is at most $2^{-11}$, the error of a rounding to fp16. The weights are rounded to 16 bits
-# anyway.
+# in any case.
 #
 # A warp that waits for its special functions issues no products, so other warps must. Small tiles help: with 32 keys
 # per tile there are registers for three blocks per SM at $d = 64$.

@@ -37,7 +37,7 @@ from ladder.show.plots import training_picture
 # $$ x_{ij} = \alpha \left( q_i \cdot k_j + r_{ij} \right) $$
 #
 # The bias is a matrix per head, or one for all heads: as much memory as attention was designed to avoid. But it is an
-# input, and needs to be read only once. Its tile is loaded beside those of K and V by `cp.async`, read as fragments
+# input, and needs to be read only once. Its tile is loaded beside the tiles of K and V by `cp.async`, read as fragments
 # by `ldmatrix`, and converted to fp32. Then the tensor cores add q k to it. This is the whole difference to h2:
 
 # %%
@@ -88,13 +88,13 @@ lessons.source("h3b", "// S^T = K Q^T, P^T = silu(alpha S^T) with its slope", "m
 # |---|---|
 # | h3c_bias_gradient | dS *is* the gradient of the bias: stored once, zeros included, or added where heads share the bias |
 # | h3e_pairs | at $d = 128$ two warps share their keys, and blocks are larger, as in b2b |
-# | h3g_same_bits | turns, as in b3; the mask says whose turn it is |
+# | h3g_same_bits | a fixed order of additions, as in b3; the order follows from the mask |
 #
 # h3c is worth a closer look. The gradient of the bias has one fp32 number per pair of a query and a key: 1 GB for 4
-# sequences of 2,048 with 16 heads. To clear all of it first would write half of it twice. But with one bias per head
-# a block owns its columns. It passes over all query tiles anyway, and stores the zeros on the way. The table counts
-# the sectors written without and with a bias, for two heads of 256 tokens, causal. Their difference is the gradient's
-# size, 2 x 256 x 256 x 4 bytes in sectors of 32:
+# sequences of 2,048 with 16 heads. To clear all of it first would write half of it twice. But with one bias per head, a
+# block owns the columns of its keys, so it also stores their zeros. The table counts the sectors written without and
+# with a bias, for two heads of 256 tokens, causal. Their difference is the gradient's size, 2 x 256 x 256 x 4 bytes in
+# sectors of 32:
 
 # %%
 plain, biased = (
@@ -108,10 +108,10 @@ table[["mma_instructions", "global_sectors_st"]].T
 # In b3 every key tile adds to every tile of dQ. Here the mask skips some. So h3g's counter of a tile holds the number
 # of the key tile that has added *last*. A block computes from the mask for which number it must wait.
 #
-# Most of these steps were not measured one by one. One was, in a note of an experiment
-# (`results/notes/hstu.md`): at $d = 128$ a form with pairs of warps had 261 TFLOP/s, and one in which each warp
-# has its own 16 keys had 235. The table shows TFLOP/s of the gradients with all steps except turns, on an H200 in
-# bf16. They count the pairs of a causal mask, whatever the mask:
+# Most of these steps were not measured one by one. One was, in a note of an experiment (`results/notes/hstu.md`): at $d
+# = 128$ a form with pairs of warps had 261 TFLOP/s, and one in which each warp has its own 16 keys had 235. The table
+# shows TFLOP/s of the gradients with all steps except the fixed order, on an H200 in bf16. They count the pairs of a
+# causal mask, whatever the mask:
 
 # %%
 lessons.measured_hstu(["h3e"], "hstu_backward")

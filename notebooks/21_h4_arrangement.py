@@ -77,7 +77,7 @@ shown.loc["mma of the busiest warp"] = (shown.loc["mma_instructions"] / busy_war
 shown
 
 # %% [markdown]
-# Each fragment of K and V now serves 16 rows instead of 32. So splitting keys pays only where the other warps would
+# Each fragment of K and V now serves 16 rows instead of 32. So splitting keys is faster only if the other warps would
 # have no rows. With many queries h4 takes h2's arrangement. It is then at most 6% slower than h2. These are TFLOP/s
 # on an H200:
 
@@ -108,8 +108,8 @@ for user, length in lengths.items():
 pd.DataFrame(rows).T
 
 # %% [markdown]
-# **A page is a tile.** The kernel's loop is that of h2. All that changes is where tile i begins in memory. The last
-# page may be partly filled; then the tile has fewer rows, and the rest is loaded as zeros:
+# **A page is a tile.** The kernel's loop is h2's. Only the address of tile i changes. The last page may be partly
+# filled; then the tile has fewer rows, and the rest is loaded as zeros:
 
 # %%
 lessons.source("h5", "/// Tile i: page i of the history or", "return {history + target, count,")
@@ -120,7 +120,7 @@ lessons.source("h5", "/// Tile i: page i of the history or", "return {history + 
 # %% [markdown]
 # The targets are candidates, scored once and discarded. They are not in the cache: their keys are the last rows of
 # `k` and `v`, and the first target begins a new tile. So the last page of the history may be partly filled, and its
-# tile then ends with unused rows. The positions of the keys have no gap there:
+# tile then ends with unused rows. But the positions of the keys have no gap:
 
 # %%
 contiguous = HstuProblem(heads=1, head_dim=64, q_lens=(40,), kv_lens=(360,), targets=(40,))

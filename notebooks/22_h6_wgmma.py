@@ -102,8 +102,8 @@ for row in (0, 99, 100):
 # %% [markdown]
 # ## Counted
 #
-# The table compares h2 and h6 on a jagged batch with targets. A consumer's `wgmma` reads K and V from shared memory,
-# so `ldmatrix` is gone. One TMA load serves 192 queries, and its sectors are counted separately:
+# The table compares h2 and h6 on a jagged batch with targets. A consumer's `wgmma` reads K and V from shared memory, so
+# there is no `ldmatrix`. One TMA load serves 192 queries, and its sectors are counted separately:
 
 # %%
 problem = HstuProblem(heads=2, head_dim=64, q_lens=(300, 100), targets=(50, 10))
@@ -122,11 +122,11 @@ lessons.measured_hstu(["h1", "h2", "h6"])
 # %% [markdown]
 # h6 gains 18 to 39% over h2 at $d = 64$, 57 to 103% at $d = 128$, and 111% at $d = 256$. At $d = 64$ one special
 # function per weight takes 512 clocks for a tile of 64 x 128, and its products also take 512. So both units are
-# needed all the time. The turns overlap one consumer's silu with another one's products.
+# needed all the time. Ping-pong overlaps one consumer's silu with another consumer's products.
 #
 # **What is left:** h6 builds on v11. Attention has gone on to v12 with four ideas: asynchronous stores of O, a dynamic
-# tile scheduler, tiles aligned to the last query, and few heads together. The rest of this lesson takes them to jagged
-# batches, in two rungs.
+# tile scheduler, tiles aligned to the last query, and small groups of heads. The rest of this lesson takes them to
+# jagged batches, in two rungs.
 
 # %% [markdown]
 # ## h6b_store: store warps
@@ -153,16 +153,16 @@ lessons.source("h6b", "smem.o_full[turn.buffer][consumer].wait", "smem.q.release
 lessons.source("h7", "__device__ int next() const {", "return uniform(number);")
 
 # %% [markdown]
-# The host does not know the lengths. It counts as many items for each sequence as the longest one has. So some items have
-# no queries. The producer skips them, but the counter counts them: only then it is 0 again after the last item, and
-# ready for the next launch. Consumers and store warps do not see the counter. The producer writes the item beside Q, and
-# the mbarrier that publishes Q publishes the item.
+# The host does not know the lengths. For each sequence it counts the items of the longest sequence. So some items
+# have no queries. The producer skips them, but the counter counts them: only then it is 0 again after the last item,
+# and ready for the next launch. Consumers and store warps do not see the counter. The producer writes the item beside
+# Q, and the mbarrier that publishes Q publishes the item.
 #
 # ### The ragged tile comes first
 #
-# A sequence of 4,096 queries has 21 tiles of 192 rows, and 64 rows more. In h6 the tile with 64 rows is the last one,
+# A sequence of 4,096 queries has 21 tiles of 192 rows, and 64 more rows. In h6 the tile with 64 rows is the last tile,
 # which sees all keys under a causal mask: one consumer works, and two have no rows. As in v12c, tiles end with the
-# sequence's last query instead. Then the ragged tile is the first one, and sees 64 keys:
+# sequence's last query instead. Then the ragged tile is the first tile, and sees 64 keys:
 
 # %%
 lessons.source("h7", "__device__ static int first_row(int q_len) {", "A::block_rows;")
@@ -177,11 +177,11 @@ lessons.source("h7", "full.arrive_and_expect(", "item.row + 64 * c, queries, ful
 # %% [markdown]
 # ### K and V stay in the L2 cache
 #
-# If the longest items of *all* heads came first, all blocks together would read K and V of all heads. In a batch of
-# 4 x 4,096 tokens with 16 heads of $d = 128$ these take 128 MB. The L2 cache of an H100 has 50 MB. So groups of 16 heads
-# follow each other, and the longest items come first only within each group. When all items of a group are taken, blocks
-# take items of the next group, so the load stays balanced. `group_heads` is at most 16, and less if K and V of so many
-# heads take more than 32 MB:
+# If the longest items of *all* heads came first, the blocks would read K and V of all heads at the same time. In a
+# batch of 4 x 4,096 tokens with 16 heads of $d = 128$ these take 128 MB. The L2 cache of an H100 has 50 MB. So groups
+# of 16 heads follow each other, and the longest items come first only within each group. When all items of a group are
+# taken, blocks take items of the next group, so the load stays balanced. `group_heads` is at most 16, and less if K and
+# V of so many heads take more than 32 MB:
 
 # %%
 # %exercise h7_item
@@ -212,14 +212,15 @@ lessons.measured_hstu_peers(
 # | h6 | h6b | +6% | +2% |
 # | h6b | h7 | +8% | +19% |
 #
-# Measured one after the other, the counter gains 3% and 2%, tiles that end with the last query 2% and 2%, and groups of
-# heads 3% and 13%. With groups of targets at $d = 128$ the last part alone gains 40%: there K and V of 128 heads take
-# 128 MB. At 4 x 2,048 tokens and $d = 64$ all heads together take 32 MB, and it gains nothing.
+# With one part added after another, the counter gains 3% and 2%, tiles that end with the last query 2% and 2%, and
+# groups of heads 3% and 13%. With groups of targets at $d = 128$, groups of heads gain 40%, because K and V of 128
+# heads take 128 MB. At 4 x 2,048 tokens and $d = 64$ all heads take 32 MB, and groups gain nothing.
 #
 # ## h7d_bias: a bias by TMA
 #
-# In h3 (lesson 20) the accumulator of $QK^T$ starts with the bias, so no instruction adds it. `wgmma` adds to its accumulator,
-# too. In h7d TMA loads a tile of the bias per consumer, 64 rows and 64 keys, into a ring beside those of K and V:
+# In h3 (lesson 20) the accumulator of $QK^T$ starts with the bias, so no instruction adds it. `wgmma` adds to its
+# accumulator, too. In h7d TMA loads a tile of the bias per consumer, 64 rows and 64 keys, into a ring beside the rings
+# of K and V:
 
 # %%
 lessons.source("h7d", "smem.bias.wait_empty(bias_turn);", "bias_turn.advance();")

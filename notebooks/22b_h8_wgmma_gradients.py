@@ -53,9 +53,9 @@ lessons.source("h8", "const auto both = [](float y) {", "};")
 # %exercise h8_slope
 
 # %% [markdown]
-# P and twice the slope take 16 bits each. Together they need as many registers as S in fp32, which is not needed any
-# more: dP is computed in the variable of S (`s`). Then dS takes one multiplication per element. The factor 1/2 is applied
-# to dQ and dK at the end:
+# P and twice the slope take 16 bits each. They take the registers of S in fp32, which is not needed any more: dP is
+# computed in the variable of S (`s`). Then dS takes one multiplication per element. The factor 1/2 is applied to dQ
+# and dK at the end:
 
 # %%
 lessons.source("h8", "__device__ void compute_ds() {", "copy(ds_16, s);")
@@ -67,8 +67,8 @@ lessons.source("h8", "__device__ void compute_ds() {", "copy(ds_16, s);")
 # %% [markdown]
 # ## Which queries see the block
 #
-# In h6 a block has queries and loops over the keys that they see. Here it is the other way round: a block has 128 keys,
-# and visits the tiles of queries that see one of them. The mask decides which tiles these are:
+# In h6 a block has queries and loops over the keys that they see. In h8 a block has 128 keys, and visits the tiles of
+# queries that see one of them. The mask decides which tiles these are:
 #
 # | mask | tiles of queries that see the block's keys |
 # | --- | --- |
@@ -152,12 +152,12 @@ table.set_index("stage")[columns].T
 lessons.measured_hstu_peers(["h3e", "h8", "generative-recommenders", "recsys-examples"], "backward")
 
 # %% [markdown]
-# h8 has 1.40 to 1.59 times h3e's speed at $d = 64$, and 1.96 to 2.22 times at $d = 128$. Beside recsys-examples it has 1.12
-# to 1.37 times the speed.
+# h8 has 1.40 to 1.59 times h3e's speed at $d = 64$, and 1.96 to 2.22 times at $d = 128$. It has 1.12 to
+# 1.37 times the speed of recsys-examples.
 #
 # **What is left:** a tile has 64 queries at $d = 128$, where b5e's has 80. With 80 ptxas spills, because P and the
-# slope need more registers than P alone. What limits h8 is not known: it has not been profiled. And h8 adds to dQ in
-# any order, so two runs may differ in the last bits. `h3g_same_bits` gives the same bits.
+# slope need more registers than only P. What limits h8 is not known: it has not been profiled. And h8 adds to dQ in any
+# order, so two runs may differ in the last bits. `h3g_same_bits` gives the same bits.
 
 # %% [markdown]
 # **Practise:** the exercises begin with `h8_`. **Read on:** the rung's

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 23 Several GPUs: merging by lse, the ring, the zigzag
 #
-# A sequence of a million tokens does not fit on one GPU, and its attention takes too long there. *Context
-# parallelism* cuts the sequence: each of R GPUs, the *ranks*, holds N / R rows of Q, K and V. Every query needs all
-# keys, so keys must travel. One number makes this possible, and each rung already returns it: lse.
+# A sequence of a million tokens does not fit on one GPU, and its attention takes too long. *Context parallelism* cuts
+# the sequence: each of R GPUs, the *ranks*, holds N / R rows of Q, K and V. Every query needs all keys, so keys must
+# travel. One number makes this possible, and each rung already returns it: lse.
 #
 # This lesson plays all ranks in one process. At its end you run four of them.
 
@@ -66,8 +66,8 @@ for name, found in {"mean": (o_1 + o_2) / 2, "merged by lse": by_lse}.items():
 # ## 2. The ring
 #
 # Gathering all keys on all GPUs (`r1_all_gather`) works as long as they fit. A *ring* needs room for two shards: in
-# each step a rank computes with the keys that it has, and meanwhile sends them to the next rank and receives those of
-# the rank before.
+# each step a rank computes with the keys that it has, and meanwhile sends them to the next rank and receives the keys
+# of the previous rank.
 #
 # Four ranks, numbered from 0. In step 0 each computes with its own keys. Whose keys has rank 1 in step 2?
 
@@ -134,8 +134,8 @@ print(f"ring: {(play('ring') - causal_o).abs().max():.4f} off")
 # ## 3. The mask makes ranks wait
 #
 # With a causal mask, keys of later ranks are not visible. Rank 0 is done after step 0. The last rank works in every
-# step, and all others wait for it. The shards have 16 rows. How many scores per head does rank 3 compute, in all four
-# steps together?
+# step, and all others wait for it. The shards have 16 rows. How many scores per head does rank 3 compute in all four
+# steps?
 
 # %%
 scores_of_rank_3 = None
@@ -187,8 +187,8 @@ lessons.after("scores_of_rank_3", lambda: steps_picture("zigzag"))
 #
 # $$ P = e^{S - \mathrm{lse}}, \qquad dS = P \circ (dP - \delta), \qquad \delta = \mathrm{rowsum}(dO \circ O) $$
 #
-# So a part computes its share of dQ, dK and dV with an unchanged rung. It only needs lse and O of *all* keys. With
-# lse and O of its own keys alone, P would be too large and $\delta$ would be wrong:
+# So a part computes its share of dQ, dK and dV with an unchanged rung. It only needs lse and O of *all* keys. With lse
+# and O of only its own keys, P would be too large and $\delta$ would be wrong:
 
 # %%
 d_k = torch.autograd.grad(attend(q, k.requires_grad_(), v)[0], k, d_o)[0]
@@ -201,7 +201,7 @@ for name, found in {"lse and O of all keys": of_all, "lse and O of own keys": of
 
 # %% [markdown]
 # dQ stays with its queries, and adds up over the steps. dK and dV of a shard are needed on the rank that owns it, and
-# all ranks add to them. So they move together with K and V, as sums in fp32. **Practise:** `r2_gradients`.
+# all ranks add to them. So they move with K and V, as sums in fp32. **Practise:** `r2_gradients`.
 #
 # ## 5. When is it worth it
 #

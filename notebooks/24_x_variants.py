@@ -67,8 +67,8 @@ for axes, (title, window) in zip(figure.subplots(1, len(MASKS)), MASKS.items(), 
 figure
 
 # %% [markdown]
-# A window is a band of diagonals. A consumer has 64 consecutive rows. Under the window (127, 0), how many keys do
-# these rows see together, somewhere in the middle of a long sequence?
+# A window is a band of diagonals. A consumer has 64 consecutive rows. Under the window (127, 0), how many keys does
+# at least one of these rows see, somewhere in the middle of a long sequence?
 
 # %%
 keys_of_64_rows = None
@@ -91,8 +91,8 @@ pd.DataFrame(
 
 # %% [markdown]
 # Even one key per query, (0, 0), costs each consumer the tiles that its 64 rows touch: tiles are the unit. Two things
-# are new in the kernel. The producer begins with the first tile that any row of the item sees. A consumer skips the
-# tiles before its own first one, as it already skipped those after its last one:
+# are new in the kernel. The producer begins with the first tile that any row of the item sees. A consumer skips tiles
+# before its own first tile, as it already skipped tiles after its last tile:
 
 # %%
 lessons.source("x2", "/// The first key that a row sees", "min(p.kv_len, row + p.end)")
@@ -261,9 +261,10 @@ pd.DataFrame(
 # %exercise x1_corner
 
 # %% [markdown]
-# The gradient needs a workspace per row, and rows in whole tiles. So x1b pads the sequences, but only there. Each
-# tile needs a place of its own, which a block must find without adding up all lengths. Sequence b begins with the
-# number `offsets[b] / rows + b`. Rounding down loses less than one tile per sequence, and `+ b` gives it back:
+# The gradient needs a workspace per row, and rows in whole tiles. So x1b pads the sequences, but only in the
+# workspace. Each tile needs a place of its own, which a block must find without adding up all lengths. Sequence b
+# begins with the number `offsets[b] / rows + b`. Rounding down loses less than one tile per sequence, and `+ b` gives
+# it back:
 
 # %%
 ROWS, offsets = 128, [0]

@@ -93,7 +93,7 @@ figure
 
 # %% [markdown]
 # The time jumps up where a new wave begins. d1's host code searches for the fewest splits among the best. The
-# emulator's virtual GPU has 108 multiprocessors; this is what the rule chooses there:
+# emulator's virtual GPU has 108 multiprocessors; for this GPU the rule chooses:
 
 # %%
 chosen = {}
@@ -111,7 +111,7 @@ pd.DataFrame(chosen).T
 # A tile of the tensor cores has 16 rows, and one query fills one of them. In grouped-query attention several query
 # heads share their keys. d1 has a block for each of them, and each block reads the keys. d2 puts the queries of all
 # heads of a group into the rows of one tile. A sequence has 512 keys, 16 query heads and 2 key heads. How many times
-# as many sectors of K and V does d1 read?
+# the sectors of K and V does d1 read?
 
 # %%
 times_as_many_sectors = None
@@ -171,8 +171,8 @@ pd.DataFrame(pages).T
 # %% [markdown]
 # ## 6. d4: one launch, and the same bits in any batch
 #
-# The number of splits depends on the batch. So does the order of additions, and with it the last bits: a sequence
-# alone and the same one in a batch differ.
+# The number of splits depends on the batch. So does the order of additions, and with it the last bits: the same
+# sequence gives other bits by itself than in a batch.
 
 # %%
 some = (2100, 1300, 40, 250, 90, 7, 333, 520, 64, 111, 12, 700)
@@ -230,8 +230,9 @@ pd.DataFrame(windows).T
 # ## 8. d6: a cache of 8 bits
 #
 # Decoding takes as long as reading the cache, and half the bytes are read in half the time. In *e4m3* an element has 8
-# bits, and the largest number is 448. So each key head has a factor for its keys and one for its values. Whoever
-# writes the cache divides by it. Here the keys of the second head are 30 times as large as those of the first:
+# bits, and the largest number is 448. So each key head has a factor for its keys and one for its values. The program
+# that writes the cache divides by it. In this example the keys of the second head are 30 times as large as the keys of
+# the first head:
 
 # %%
 keys = torch.randn(1, 2, 512, 64) * torch.tensor([1.0, 30.0])[:, None, None]
@@ -242,8 +243,8 @@ for head in range(2):
     print(f"head {head}: off by {float(off[:, head].norm() / keys[:, head].norm()):.1%} of the keys' size")
 
 # %% [markdown]
-# The products remain those of d4. An instruction converts two elements to f16 in registers, exactly. The factors are
-# multiplied into the scale of the logits, and into the output at the end:
+# The products are d4's. An instruction converts two elements to f16 in registers, exactly. The factors are multiplied
+# into the scale of the logits, and into the output at the end:
 
 # %%
 short = DecodingProblem(2, 8, 1, 1280, 128, kv_heads=2)
@@ -322,8 +323,8 @@ at_once, _ = ladder.attention(
 print(f"{TOKENS} tokens, largest difference {float((torch.cat(written, 2) - at_once).abs().max()):.5f}")
 
 # %% [markdown]
-# A draft model proposes several tokens at once; then up to 8 queries are checked together, with `is_causal=True`: they
-# are the last tokens of their sequence, so the mask is aligned to the lower right.
+# A draft model proposes several tokens at once; then up to 8 queries are checked in one call, with `is_causal=True`:
+# they are the last tokens of their sequence, so the mask is aligned to the lower right.
 #
 # **Read on:** the READMEs of `d1_split_kv` to `d6_fp8_cache`, and [docs/python.md](../docs/python.md) for
 # `ladder.decode_attention`. **Next:** [26, one softmax in three languages](26_three_languages.ipynb). Run this lesson

@@ -75,7 +75,7 @@ export function limitComplaint({ kernels }, { label, at_most, at_least, reason }
       return [[`On ${label}: right, but not what the task says: ${shown(sum(name))} ${what(name)}, which has at least ${shown(least)}.`], [reason]];
   for (const [name, most] of Object.entries(at_most))
     if (!(sum(name) <= most))
-      return [[`On ${label}: right, but dearer than needed: ${shown(sum(name))} ${what(name)}, at most ${shown(most)}.`], [reason]];
+      return [[`On ${label}: right, but more expensive than needed: ${shown(sum(name))} ${what(name)}, at most ${shown(most)}.`], [reason]];
   return [];
 }
 

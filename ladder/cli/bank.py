@@ -138,7 +138,7 @@ def _tile(options: argparse.Namespace) -> Placement:
     else:
         for name in ("swizzle", "k", "start"):
             if getattr(options, name) is not None:
-                raise AccessError(f"--{name} is part of the descriptor", "Leave one of them out.")
+                raise AccessError(f"--{name} is part of the descriptor", "Leave out one of them.")
         descriptor = banks.parse_descriptor(options.descriptor)
     rows = shape[0] if major == "k" or options.descriptor is not None else shape[1]
     return banks.operand(descriptor, rows, major=major, element_bytes=element_bytes, k=options.k or 0)

@@ -94,7 +94,7 @@ def _list(options: argparse.Namespace) -> int:
     _say_how_many(workspace)
     following = _next(workspace)
     if following is None:
-        _say(said("That is all of them."))
+        _say(said("These are all hints."))
     elif workspace.is_started(following):
         _say(said("Go on with {name}: {path}", name=following.name, path=workspace.path(following)))
     else:
@@ -193,7 +193,7 @@ def _start(options: argparse.Namespace) -> int:
     if not started:
         workspace.start(exercise)
     else:
-        _say(said("{name} was started before; it is as you left it.", name=exercise.name))
+        _say(said("{name} was started before; its lines are unchanged.", name=exercise.name))
     _show_task(workspace, exercise)
     return 0
 
@@ -243,7 +243,7 @@ def _check(options: argparse.Namespace) -> int:
     if options.all:
         if options.name:
             raise LadderError(
-                said("--all and {name} at once", name=options.name), said("Leave one of them out.")
+                said("--all and {name} at once", name=options.name), said("Leave out one of them.")
             )
         wanted = list(exercises())
         _show_broken()

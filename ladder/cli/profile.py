@@ -56,7 +56,7 @@ def _run(options: argparse.Namespace) -> int:
         if options.stages or options.report or options.option or is_problem_given(options):
             raise LadderError(
                 "--import reads what was profiled before, and stages, problems or --report are given, too",
-                "Leave one of them out.",
+                "Leave out one of them.",
             )
         return _show_counted(read(options.reports), options)
     options.backend = "emulator"  # its default problem has at most one block per SM: exact counters

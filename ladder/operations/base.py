@@ -267,7 +267,7 @@ def known_values(got: Tensor, exact: Tensor, bad: Tensor) -> list[str]:
     if not bool(got.isfinite().all()):
         return [said("{n:,} of its elements are NaN or infinite.", n=int((~got.isfinite()).sum()))]
     if not bool(got[bad].any()):
-        return [said("What is wrong there is 0.")]
+        return [said("The wrong elements are 0.")]
     factor = float((got.double() * exact).sum() / (exact * exact).sum())
     is_apart = abs(factor - 1) > _SAME
     if is_apart and float((got - factor * exact).abs().max()) <= 0.02 * abs(factor) * float(

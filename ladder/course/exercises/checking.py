@@ -113,13 +113,13 @@ def _not_of(exercise: Exercise, handed_in: bytes) -> str:
     """What the file with the gap is instead of the exercise's; "" if it may be the exercise's."""
     file = exercise.gap.file
     if not handed_in.strip():
-        return said("{file} is empty or not there. Expected is the file with your lines.", file=file)
+        return said("{file} is missing or empty. Hand in the file with your lines.", file=file)
     if b"\0" in handed_in:
-        return said("{file} is not text. Expected is CUDA source.", file=file)
+        return said("{file} is not text. Hand in CUDA source.", file=file)
     other = marked_exercise(handed_in.decode("utf-8", "replace"))
     if other is not None and other.gap.goal != exercise.gap.goal:
         return said(
-            "{file} is the file of {other}. Expected is that of {name}.",
+            "{file} belongs to {other}. Hand in the file of {name}.",
             file=file,
             other=other.name,
             name=exercise.name,
@@ -163,7 +163,7 @@ def harness_key(arch: str) -> str:
 
 def _changes_text(changes: Sequence[Change]) -> str:
     """Shows the first changed lines, each before and after."""
-    lines = [said("Only the lines between the markers are yours; others are not as they were:")]
+    lines = [said("Change only lines between the markers. These other lines have changed:")]
     for change in changes[:_SHOWN_CHANGES]:
         if change.line == 0:
             lines.append("  " + said("{file} is missing", file=change.file))

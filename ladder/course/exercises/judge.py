@@ -318,7 +318,7 @@ def dear_text(on: str, column: str, value: int | None, most: int, reason: str) -
     unknown count.
     """
     text = said(
-        "On {on}: right, but dearer than needed: {count} {what}, at most {most:,}.",
+        "On {on}: right, but more expensive than needed: {count} {what}, at most {most:,}.",
         on=on,
         count=said("an unknown number of") if value is None else f"{value:,}",
         what=counter_words(column),

@@ -80,7 +80,7 @@ def _gap_lines(exercise: Exercise, directory: Path) -> tuple[list[str], int, int
     if len(begin) != 1 or len(end) != 1 or begin > end:
         raise ExerciseError(
             said(
-                "{path} has not one line {begin} with one line {end} below it",
+                "{path} needs exactly one line {begin}, and one line {end} below it",
                 path=path,
                 begin=BEGIN,
                 end=END,

@@ -61,7 +61,7 @@ class Workspace:
             raise LadderError(
                 said("there is no folder {folder}", folder=self.folder),
                 said(
-                    "To have it made: {command}",
+                    "To create it: {command}",
                     command=f"ladder exercise start --folder {shlex.quote(str(folder))}",
                 ),
             )

@@ -138,7 +138,10 @@ def run_exercise(line: str, cell: str) -> str | None:
                 print(_seen[name])
                 print(
                     "\n"
-                    + said("%exercise {name} takes that up; this cell, run again, writes over it.", name=name)
+                    + said(
+                        "%exercise {name} loads these lines. If you run this cell again, it overwrites them.",
+                        name=name,
+                    )
                 )
                 return None
             verdict = check_text(exercise.name, cell)

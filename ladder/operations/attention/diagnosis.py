@@ -78,7 +78,7 @@ def _keys(
         keys = keys_of_o(problem, o, reference, place, lse_is_right=is_right)
         if keys:
             sentences.append(
-                said("Row {row} of head {head} is what comes out {keys}.", row=row, head=head, keys=keys)
+                said("Row {row} of head {head} equals the result {keys}.", row=row, head=head, keys=keys)
             )
     if sentences or bad_lse.any():
         return sentences
@@ -177,7 +177,7 @@ def _values_of_o(o: Tensor, reference: AttentionReference, bad: Tensor) -> list[
     if not sentences:
         zero = bad & (o == 0)
         if zero.sum() > MOST * bad.sum():
-            sentences.append(said("What is wrong there is 0."))
+            sentences.append(said("The wrong elements are 0."))
         else:
             sentences += _factor(o, reference) or _permutation(o, reference, bad)
     return sentences
@@ -196,8 +196,8 @@ def _factor(o: Tensor, reference: AttentionReference) -> list[str]:
         return [said("The wrong rows are the right ones times {factor:.4g}.", factor=float(values.mean()))]
     return [
         said(
-            "Each wrong row is the right one times a number of its own ({least:.4g} to {most:.4g}): the "
-            "weights are right among themselves, what they are divided by is not.",
+            "Each wrong row is the right row times a factor of its own ({least:.4g} to {most:.4g}): the "
+            "ratios of its weights are right, and the divisor of its weights is wrong.",
             least=float(values.min()),
             most=float(values.max()),
         )
@@ -252,7 +252,9 @@ def _values_of_lse(lse: Tensor, reference: AttentionReference, bad: Tensor) -> l
             sentences.append(said("It is the right value times {value:.4f}: {what}.", value=value, what=what))
     difference = got - wanted
     if not sentences and difference.max() - difference.min() < 1e-3:
-        sentences.append(said("It is off by {value:.4g} in every wrong row.", value=float(difference.mean())))
+        sentences.append(
+            said("It differs by {value:.4g} in every wrong row.", value=float(difference.mean()))
+        )
     return sentences
 
 

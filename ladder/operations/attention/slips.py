@@ -125,7 +125,7 @@ def keys_of_o(
         says = range_of_terms(error, seen, others, tolerance, KEYS)
         says = says or factor_of_first_terms(error, seen, tolerance, KEYS)
         if says:
-            return said("{says}, in o alone: l is right", says=says)
+            return said("{says}, only in o: l is right", says=says)
         keys = range_of_others(error, seen, shares[:, None] * k, tolerance, KEYS)
         if keys:
             return said("where K stands for V at {keys}", keys=keys)
@@ -178,11 +178,11 @@ def _outputs(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
     elif problem.window is not None:
         yield from _windows(problem, scores)
     else:
-        says = said("It is what comes out with a causal mask, and the problem has none.")
+        says = said("It equals the result with a causal mask, and the problem has none.")
         for corner in {0, problem.kv_len - problem.q_len}:
             yield says, scores.attention(scores.ahead > corner)
     yield (
-        said("It is what comes out without the last key."),
+        said("It equals the result without the last key."),
         scores.attention(scores.masked | scores.is_last),
     )
     factors = {
@@ -192,11 +192,11 @@ def _outputs(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
     if scores.scale:
         factors |= {said("not scaled"): 1 / scores.scale, said("scaled twice"): scores.scale}
     for what, factor in factors.items():
-        says = said("It is what comes out with logits that are {what}.", what=what)
+        says = said("It equals the result with logits that are {what}.", what=what)
         yield says, scores.attention(factor=factor)
     yield from _other_factors(scores)
     if not problem.is_causal and problem.window is None:
-        says = said("It is what comes out where one key past the end takes part, with a logit of 0.")
+        says = said("It equals the result where one key past the end takes part, with a logit of 0.")
         yield says, _padded(scores, 1)[1]
     for tile in _TILES:
         if problem.kv_len > tile:
@@ -210,19 +210,19 @@ def _outputs(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
 def _causal_masks(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
     """Yields the output of each slip in a causal mask."""
     ahead = scores.ahead
-    yield said("It is what comes out without the causal mask."), scores.attention(ahead > problem.kv_len)
+    yield said("It equals the result without the causal mask."), scores.attention(ahead > problem.kv_len)
     for says, most in (
-        (said("It is what comes out where a query sees the key after its own."), 1),
-        (said("It is what comes out where a query does not see its own key."), -1),
+        (said("It equals the result where a query sees the key after its own."), 1),
+        (said("It equals the result where a query does not see its own key."), -1),
         (
-            said("It is what comes out of a mask aligned to the lower right."),
+            said("It equals the result of a mask aligned to the lower right."),
             problem.kv_len - problem.q_len,
         ),
     ):
         yield says, scores.attention(ahead > most)
     for tile in _TILES:
         left = -(torch.arange(problem.q_len)[:, None] + 1) % tile
-        says = said("It is what comes out where the mask hides whole tiles of {tile} keys alone.", tile=tile)
+        says = said("It equals the result where the mask hides only whole tiles of {tile} keys.", tile=tile)
         yield says, scores.attention(ahead > left)
 
 
@@ -230,10 +230,10 @@ def _masks_at_the_lower_right(problem: Problem, scores: _Scores) -> Iterator[tup
     """Yields the output of each slip in a causal mask whose last query sees the last key."""
     ahead, corner = scores.ahead, problem.kv_len - problem.q_len
     for says, most in (
-        (said("It is what comes out without the causal mask."), problem.kv_len),
-        (said("It is what comes out where a query sees the key after its own."), corner + 1),
-        (said("It is what comes out where a query does not see its own key."), corner - 1),
-        (said("It is what comes out of a mask aligned to the upper left."), 0),
+        (said("It equals the result without the causal mask."), problem.kv_len),
+        (said("It equals the result where a query sees the key after its own."), corner + 1),
+        (said("It equals the result where a query does not see its own key."), corner - 1),
+        (said("It equals the result of a mask aligned to the upper left."), 0),
     ):
         yield says, scores.attention(ahead > most)
 
@@ -257,35 +257,35 @@ def _variants(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]
             (said("of a softcap before the scale"), scores.scale * c * torch.tanh(scores.logits / c)),
         ):
             o = scores.weighted(wrong.masked_fill(scores.masked, -math.inf))
-            yield said("It is what comes out {says}.", says=says), o
+            yield said("It equals the result {says}.", says=says), o
     if scores.sinks is not None:
         s = scores.scaled()
-        yield said("It is what comes out without the sinks."), scores.weighted(s, 0.0)
-        yield said("It is what comes out where each row has its sink four times."), scores.weighted(s, 4.0)
+        yield said("It equals the result without the sinks."), scores.weighted(s, 0.0)
+        yield said("It equals the result where each row has its sink four times."), scores.weighted(s, 4.0)
 
 
 def _windows(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
     """Yields the output of each slip in a window."""
     (begin, end), ahead = problem.band, scores.ahead
-    yield said("It is what comes out without the window."), scores.attention(ahead > problem.kv_len)
-    yield said("It is what comes out without the window's left side."), scores.attention(ahead >= end)
-    yield said("It is what comes out without the window's right side."), scores.attention(ahead < begin)
+    yield said("It equals the result without the window."), scores.attention(ahead > problem.kv_len)
+    yield said("It equals the result without the window's left side."), scores.attention(ahead >= end)
+    yield said("It equals the result without the window's right side."), scores.attention(ahead < begin)
     for says, left, right in (
-        (said("It is what comes out where a query sees a key fewer on the left."), -1, 0),
-        (said("It is what comes out where a query sees a key fewer on the right."), 0, -1),
-        (said("It is what comes out where a query sees a key more on the left."), 1, 0),
-        (said("It is what comes out where a query sees a key more on the right."), 0, 1),
+        (said("It equals the result where a query sees a key fewer on the left."), -1, 0),
+        (said("It equals the result where a query sees a key fewer on the right."), 0, -1),
+        (said("It equals the result where a query sees a key more on the left."), 1, 0),
+        (said("It equals the result where a query sees a key more on the right."), 0, 1),
     ):
         yield says, scores.attention((ahead < begin - left) | (ahead >= end + right))
     corner = problem.kv_len - problem.q_len
     upper_left = (ahead < begin - corner) | (ahead >= end - corner)
-    yield said("It is what comes out of a window aligned to the upper left."), scores.attention(upper_left)
+    yield said("It equals the result of a window aligned to the upper left."), scores.attention(upper_left)
 
 
 def _padded(scores: _Scores, count: int) -> tuple[str, Tensor]:
     s = scores.scaled()
     says = said(
-        "It is what comes out where {count} keys past the end take part, with logits of 0.", count=count
+        "It equals the result where {count} keys past the end take part, with logits of 0.", count=count
     )
     return says, (s.exp() @ scores.v) / (s.exp().sum(-1, keepdim=True) + count)
 
@@ -299,10 +299,10 @@ def _other_factors(scores: _Scores) -> Iterator[tuple[str, Tensor]]:
         s = (q @ k.mT * scores.scale).masked_fill(scores.masked, -math.inf)
         return torch.softmax(s, -1) @ scores.v
 
-    yield said("It is what comes out where V stands for K."), attention(scores.q, scores.v)
+    yield said("It equals the result where V stands for K."), attention(scores.q, scores.v)
     rows = scores.q.shape[2]
     if k.shape[2] >= rows:
-        yield said("It is what comes out where K stands for Q."), attention(k[:, :, :rows], k)
+        yield said("It equals the result where K stands for Q."), attention(k[:, :, :rows], k)
 
 
 def _misplaced(scores: _Scores, tile: int) -> Iterator[tuple[str, Tensor]]:
@@ -310,10 +310,10 @@ def _misplaced(scores: _Scores, tile: int) -> Iterator[tuple[str, Tensor]]:
     j = torch.arange(scores.logits.shape[-1])
     for says, found in (
         (said("tiles of {tile} keys begin at keys 0, 1, 2 and so on", tile=tile), j % tile + j // tile),
-        (said("each tile of {tile} keys is the first one", tile=tile), j % tile),
+        (said("each tile of {tile} keys is treated as the first tile", tile=tile), j % tile),
     ):
         s = (scores.logits[..., found] * scores.scale).masked_fill(scores.masked, -math.inf)
-        says = said("It is what comes out where {says}.", says=says)
+        says = said("It equals the result where {says}.", says=says)
         yield says, torch.softmax(s, -1) @ scores.v[:, :, found]
 
 
@@ -330,11 +330,11 @@ def _of_tiles(scores: _Scores, tile: int) -> Iterator[tuple[str, Tensor]]:
     added, true = weights(0.0), weights(1.0)
     l_added, l_true = added.sum(-1, keepdim=True), true.sum(-1, keepdim=True)
     says = said(
-        "It is what comes out where tiles of {tile} keys are added up on different maxima.", tile=tile
+        "It equals the result where tiles of {tile} keys are added up on different maxima.", tile=tile
     )
     yield says, added @ scores.v / l_added
     says = said(
-        "It is what comes out where {one} is rescaled to each new maximum and {other} is not, with tiles of "
+        "It equals the result where {one} is rescaled to each new maximum and {other} is not, with tiles of "
         "{tile} keys."
     )
     yield says.format(one="l", other="o", tile=tile), added @ scores.v / l_true
@@ -342,7 +342,7 @@ def _of_tiles(scores: _Scores, tile: int) -> Iterator[tuple[str, Tensor]]:
     for what, times in _exponents_of_rescaling(scores.scale):
         wrong = weights(times)
         says = said(
-            "It is what comes out where the factor onto each new maximum is {what}, with tiles of "
+            "It equals the result where the factor onto each new maximum is {what}, with tiles of "
             "{tile} keys.",
             what=what,
             tile=tile,
@@ -355,11 +355,11 @@ def _of_tiles(scores: _Scores, tile: int) -> Iterator[tuple[str, Tensor]]:
             lambda total, factor: total + factor,
         ),
     ):
-        says = said("It is what comes out where {what}, with tiles of {tile} keys.", what=what, tile=tile)
+        says = said("It equals the result where {what}, with tiles of {tile} keys.", what=what, tile=tile)
         yield says, _divided_by_tile(scores, s, tile, old_sum)
     first = (s.shape[-1] - 1) // tile * tile
     alone = torch.softmax(s[..., first:], -1) @ scores.v[..., first:, :]
-    yield said("It is what comes out of the last {count} keys alone.", count=s.shape[-1] - first), alone
+    yield said("It equals the result of only the last {count} keys.", count=s.shape[-1] - first), alone
 
 
 def _exponents_of_rescaling(scale: float) -> Iterator[tuple[str, float]]:

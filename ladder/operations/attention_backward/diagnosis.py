@@ -41,7 +41,7 @@ def diagnose(
             if terms:
                 sentences.append(
                     said(
-                        "Row {row} of {name}, head {head}, is what comes out {terms}.",
+                        "Row {row} of {name}, head {head}, equals the result {terms}.",
                         row=row,
                         name=name,
                         head=head,

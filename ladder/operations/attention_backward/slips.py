@@ -75,7 +75,7 @@ def slip(
         # A slip that leaves a gradient right does not explain one that is only a little wrong.
         is_wrong = (bool(((wrong[name] - right[name]).abs() > bounds[name]).any()) for name in outputs)
         if all(is_wrong) and all(_is_close(outputs[name], wrong[name], bounds[name]) for name in outputs):
-            return said("It is what comes out {says}.", says=says)
+            return said("It equals the result {says}.", says=says)
     return ""
 
 

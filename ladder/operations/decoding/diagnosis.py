@@ -59,4 +59,4 @@ def _slips(
         head, row = (int(index) for index in bad.nonzero()[-1])
         is_right = bool(((lse - exact.lse).abs() <= exact.lse_bound)[0, head, row])
         if keys := keys_of_o(one, o, exact, (0, head, row), lse_is_right=is_right, inputs=inputs):
-            yield said("Row {row} of head {head} is what comes out {keys}.", row=row, head=head, keys=keys)
+            yield said("Row {row} of head {head} equals the result {keys}.", row=row, head=head, keys=keys)

@@ -72,7 +72,7 @@ def _rows(
         says = says or _bias(problem, inputs, one, row, head, got[row], bound)
         if says:
             yield said(
-                "Row {row} of it, head {head}, is what comes out {says}.", row=row, head=head, says=says
+                "Row {row} of it, head {head}, equals the result {says}.", row=row, head=head, says=says
             )
 
 
@@ -151,7 +151,7 @@ def _slip(
     """Describes the slip that produces o; "" if it is none of the known ones."""
     for says, weights in _slips(problem, has_bias=inputs["rab"] is not None):
         if all(_is_close(o[one.queries], one, weights, problem.length, tolerance) for one in found):
-            return said("It is what comes out {says}.", says=says)
+            return said("It equals the result {says}.", says=says)
 
     def right(one: JaggedSequence, s: Tensor) -> Tensor:
         bias = 0.0 if one.bias is None else one.bias.double()
@@ -159,7 +159,7 @@ def _slip(
 
     with_k = [replace(one, v=one.k) for one in found]
     if all(_is_close(o[one.queries], one, right, problem.length, tolerance) for one in with_k):
-        return said("It is what comes out where K stands for V.")
+        return said("It equals the result where K stands for V.")
     return ""
 
 

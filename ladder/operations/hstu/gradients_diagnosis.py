@@ -117,7 +117,7 @@ def diagnose_gradients(
             terms = _terms(problem, inputs, found, name, token, head, error, reference.bounds[name])
             if terms:
                 sentences.append(
-                    said("{at} is what comes out {terms}.", at=f"{name}[{token}, {head}]", terms=terms)
+                    said("{at} equals the result {terms}.", at=f"{name}[{token}, {head}]", terms=terms)
                 )
     return sentences
 
@@ -164,7 +164,7 @@ def _slip(
         gradients = [one.gradients(slip) for one, slip in zip(passes, slips, strict=True)]
         wanted = {name: torch.cat([part[name] for part in gradients]) * factors[name] for name in names}
         if names and all(_explains(wanted[name], outputs[name], reference, name) for name in names):
-            return said("It is what comes out {says}.", says=slips[0].says)
+            return said("It equals the result {says}.", says=slips[0].says)
     return ""
 
 

@@ -43,14 +43,14 @@ ADVICE = {
     "let only that thread do it.",
     "parity": "Keep only bit 0 of the number of the phase: & 1. PTX allows the parities 0 and 1 only.",
     ORDER_OF_ADDITIONS: "Sums of floats depend on their order: two runs may differ in the last bits. If they "
-    "must not, let the threads take turns, and acquire the turn.",
-    "unordered additions": "Let the threads take turns, and acquire the turn. Release it only after the "
-    "addition is complete: if TMA adds, after wait_group without .read. If the last bits may differ, say "
-    "deterministic = false in stage.toml.",
+    "must not, let the threads add in a fixed order, each after an acquire.",
+    "unordered additions": "Let the threads add in a fixed order: acquire before the addition, and "
+    "release only after it is complete: if TMA adds, after wait_group without .read. If the last bits may "
+    "differ, say deterministic = false in stage.toml.",
     "undefined registers": "Wait for the product (wgmma.wait_group) before its registers are used; execute "
     "wgmma.fence before the first product that uses them.",
     "race between streams": "Put both into one stream, or make the later stream wait: cudaEventRecord on the "
-    "one, cudaStreamWaitEvent on the other.",
+    "earlier stream, cudaStreamWaitEvent on the later one.",
     "race with the host": "Call cudaStreamSynchronize or cudaDeviceSynchronize before the host accesses it.",
     "race between blocks": "Give each block its own part, or use atomics. To hand data over, use "
     "__threadfence() and an atomic flag, or a grid barrier.",
@@ -58,14 +58,14 @@ ADVICE = {
     "read not waited for": "Wait first: wgmma.wait_group before a buffer is released, "
     "cp.async.bulk.wait_group.read before it is written again.",
     "product not waited for": "Execute wgmma.wait_group for that product before its registers are used.",
-    "wgmma fence": "Execute wgmma.fence before the product, after the last use of its registers. If it is "
-    "there, the compiler has moved that use behind it: tie the registers to the fence with "
+    "wgmma fence": "Execute wgmma.fence before the product, after the last use of its registers. If there "
+    "is one, the compiler has moved the use behind the fence: tie the registers to the fence with "
     'asm volatile("" : "+f"(x) :: "memory").',
     "proxy fence": "Execute fence.proxy.async in the threads that wrote, then the barrier.",
     "tensor memory not waited for": "Wait first: tcgen05.wait::ld or ::st in the warp that loads or stores, "
     "and for a product tcgen05.commit and the wait for its mbarrier.",
     "tcgen05 fence": "Execute tcgen05.fence::before_thread_sync after the wait and before the barrier or "
-    "arrival, and tcgen05.fence::after_thread_sync in the other threads after theirs.",
+    "arrival, and tcgen05.fence::after_thread_sync in the other threads after their wait.",
     "tensor memory lanes": "Add 32 * (warp modulo 4) << 16 to the address: each warp has its quarter of the "
     "lanes.",
     "swizzle": "Give the tensor map and the matrix descriptor the same swizzle.",
@@ -79,7 +79,8 @@ ADVICE = {
     "bad free": "Free each allocation once, with the function that matches its kind.",
     "leak": "Free it before the program ends.",
     "bad copy": "Check the size in bytes, and the order (destination first) and kind of the copy.",
-    "bad launch": "Ask cudaDeviceGetAttribute for the limits of the GPU, and opt in to large shared memory.",
+    "bad launch": "Query the limits of the GPU with cudaDeviceGetAttribute, and opt in to large shared "
+    "memory.",
     "unchecked error": "Check cudaGetLastError() after each launch.",
     "unwritten output": "Compare the grid with the size: which block should have written it?",
     "wrong result": "No access is at fault, so the arithmetic is: compare this element with the reference.",
@@ -94,11 +95,13 @@ _REMARKS = frozenset({"flag", "parity", ORDER_OF_ADDITIONS})
 #: at one line may be a counter.
 _SAME_LINE_WRITES = (
     "Two threads write the same bytes at this line: is the address right for each of them? If they add "
-    "to one counter, use atomicAdd. Only if they should take turns, put {barrier} between the rounds."
+    "to one counter, use atomicAdd. Only if they should access it one after the other, put {barrier} between "
+    "the rounds."
 )
 _SAME_LINE = (
     "Two threads use the same bytes at this line: is the address right for each of them? If they add to one "
-    "counter, use atomicAdd. Only if they should take turns, put {barrier} between the rounds."
+    "counter, use atomicAdd. Only if they should access it one after the other, put {barrier} between the "
+    "rounds."
 )
 _TWO_WRITES = (
     "Two threads write the same bytes: is the address right for each of them? Only if they should take "
@@ -112,7 +115,7 @@ _GLOBAL_RACE_ADVICE = (
 _BETWEEN_WARPS = "The __syncthreads() that the warps need between the two lines orders the lanes, too."
 _BARRIERS = {"race between warps": "__syncthreads()", "race in a warp": "__syncwarp()"}
 _COPY_RACE_ADVICE = (
-    "Is that the free buffer? If it is, put a block barrier between its last use and the line that refills "
+    "Is this buffer free? If it is, put a block barrier between its last use and the line that refills "
     "it, and another between its arrival and its first use."
 )
 _COPIED_BY_ANOTHER_ADVICE = (
@@ -152,8 +155,8 @@ _PLACES_ADVICE = (
     "when it starts, or launch no more blocks than fit."
 )
 _SPIN_ADVICE = (
-    "Who writes what this loop waits for? That thread may wait itself, for one that waits here: let it write "
-    "before it waits."
+    "Which thread writes what this loop waits for? It may itself wait for a thread in this loop: let it "
+    "write before it waits."
 )
 _BEFORE_PRODUCT_ADVICE = (
     "A warp's wait covers its own part. Put a block barrier between the two lines, so that the product "
@@ -171,7 +174,7 @@ _STORED_ADVICE = (
 )
 _SCOPE_ADVICE = (
     "Use atomics of the device's scope: atomicAdd instead of atomicAdd_block, cuda::thread_scope_device. "
-    "Those of block scope are atomic only for the threads of one block."
+    "Atomics of block scope are atomic only for the threads of one block."
 )
 _EARLY_ADVICE = (
     "Call cudaGridDependencySynchronize() before the first access to memory that the previous kernel uses."

@@ -9,8 +9,8 @@ from pathlib import Path
 
 #: A barrier stands between the lines, so the accesses belong to different rounds of a loop.
 BACK_EDGE = (
-    "A barrier stands between the two lines. The one on the way back is missing: put {barrier} behind line "
-    "{last}, before the loop comes to line {first} again."
+    "A barrier stands between the two lines. The barrier on the way back is missing: put {barrier} behind "
+    "line {last}, before the loop comes to line {first} again."
 )
 #: The line writes one element of an array and reads another one.
 NEIGHBOUR = (

@@ -68,11 +68,11 @@ def test_what_is_no_exercise_says_what_was_expected(ann: Path, name: str, conten
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "program.cu is empty or not there"),
+        (b"", "program.cu is missing or empty"),
         (b"\x7fELF\0\0", "program.cu is not text"),
         (
             solved("cuda_vector_add").encode(),
-            "program.cu is the file of cuda_vector_add. Expected is that of cuda_map",
+            "program.cu belongs to cuda_vector_add. Hand in the file of cuda_map",
         ),
     ],
 )
@@ -89,4 +89,4 @@ def test_another_file_in_an_exercise_s_folder_says_what_was_expected(
 def test_a_folder_without_the_file_says_what_was_expected(ann: Path) -> None:
     (ann / PROGRAM).mkdir()
     (ann / PROGRAM / "kernel.cu").write_text("int x;")
-    assert "program.cu is empty or not there" in grade_class(ann.parent).by["ann", PROGRAM].text
+    assert "program.cu is missing or empty" in grade_class(ann.parent).by["ann", PROGRAM].text

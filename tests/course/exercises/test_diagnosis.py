@@ -102,7 +102,7 @@ def test_unwritten_and_computed_nan_are_told_apart(right: Reference, o: Tensor, 
 
 
 @pytest.mark.parametrize(
-    ("value", "words"), [(math.inf, "4,096 elements are infinite"), (0.0, "What is wrong there is 0.")]
+    ("value", "words"), [(math.inf, "4,096 elements are infinite"), (0.0, "The wrong elements are 0.")]
 )
 def test_infinite_and_zero(right: Reference, o: Tensor, lse: Tensor, value: float, words: str) -> None:
     assert words in said(right, torch.full_like(o, value), lse)
@@ -111,7 +111,7 @@ def test_infinite_and_zero(right: Reference, o: Tensor, lse: Tensor, value: floa
 def test_factors(right: Reference, o: Tensor, lse: Tensor) -> None:
     assert "the right ones times 2." in said(right, o * 2, lse)
     factors = torch.linspace(2, 3, 64)[None, None, :, None].half()
-    assert "times a number of its own (2 to 3)" in said(right, o * factors, lse)
+    assert "times a factor of its own (2 to 3)" in said(right, o * factors, lse)
 
 
 def test_exchanged_rows_and_columns(right: Reference, o: Tensor, lse: Tensor) -> None:
@@ -144,7 +144,7 @@ def test_a_few_rows_that_hold_others_do_not_explain_all(right: Reference, o: Ten
 def test_a_mask_left_out(right: Reference, lse: Tensor) -> None:
     q, k, v = make_inputs(PROBLEM)
     unmasked, _ = attention_float64(q, k, v, is_causal=False, scale=PROBLEM.softmax_scale)
-    assert "It is what comes out without the causal mask." in said(right, unmasked.half(), lse)
+    assert "It equals the result without the causal mask." in said(right, unmasked.half(), lse)
 
 
 @pytest.mark.parametrize("empty", [math.nan, 0.0])
@@ -154,7 +154,7 @@ def test_a_mask_that_hides_all_keys_of_the_first_row(right: Reference, lse: Tens
     s = q @ k.mT * PROBLEM.softmax_scale
     o = torch.softmax(s.masked_fill(torch.ones_like(s).triu().bool(), -math.inf), -1) @ v
     o[:, :, 0] = empty
-    assert "It is what comes out where a query does not see its own key." in said(right, o.half(), lse)
+    assert "It equals the result where a query does not see its own key." in said(right, o.half(), lse)
 
 
 def slip(problem: Problem, change: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]], **how: Any) -> str:
@@ -184,7 +184,7 @@ def test_slips_have_names() -> None:
     zeros = torch.zeros(1, 2, 26, 32)
     padded = slip(plain, lambda q, k, v: (q, torch.cat([k, zeros], 2), torch.cat([v, zeros], 2)))
     assert "26 keys past the end take part, with logits of 0" in padded
-    assert "of the last 6 keys alone" in slip(plain, lambda q, k, v: (q, k[:, :, 64:], v[:, :, 64:]))
+    assert "of only the last 6 keys" in slip(plain, lambda q, k, v: (q, k[:, :, 64:], v[:, :, 64:]))
     assert "where V stands for K." in slip(plain, lambda q, k, v: (q, v, v))
     assert "where K stands for Q." in slip(plain, lambda q, k, v: (k[:, :, :40], k, v))
     shifted = torch.tensor([*range(32), *range(1, 33), *range(2, 8)])
@@ -192,7 +192,7 @@ def test_slips_have_names() -> None:
     assert "tiles of 32 keys begin at keys 0, 1, 2 and so on" in tiles
     first = torch.arange(70) % 32
     again = slip(plain, lambda q, k, v: (q, k[:, :, first], v[:, :, first]))
-    assert "each tile of 32 keys is the first one" in again
+    assert "each tile of 32 keys is treated as the first tile" in again
     swapped = slip(plain, lambda q, k, v: (q, k.flip(1), v.flip(1)))
     assert "Head 0 of batch 0 reads kv head 1 of batch 0; it should read kv head 0 of batch 0." in swapped
 
@@ -267,21 +267,21 @@ def test_only_whole_tiles_are_masked() -> None:
         o = torch.softmax(s.masked_fill(hidden, -math.inf), -1) @ v.double()
         return "\n".join(diagnose(problem, o.float(), right.lse.float(), right, "thread"))
 
-    assert "where the mask hides whole tiles of 16 keys alone" in text(j // 16 > i // 16)
+    assert "where the mask hides only whole tiles of 16 keys" in text(j // 16 > i // 16)
     # The first wrong row and the last one tell where a mask that follows no rule is wrong.
     said = text((j > i) & ~((i > 3) & (i < 30) & (j < 32)))
-    assert "Row 4 of head 0 is what comes out with keys 5-31, which the mask hides." in said
-    assert "Row 29 of head 0 is what comes out with keys 30-31, which the mask hides." in said
+    assert "Row 4 of head 0 equals the result with keys 5-31, which the mask hides." in said
+    assert "Row 29 of head 0 equals the result with keys 30-31, which the mask hides." in said
 
 
 @pytest.mark.parametrize(
     ("o_of", "words"),
     [
-        (lambda p, k, v: p[..., 32:] @ v[:, :, 32:], "without keys 0-31, in o alone: l is right."),
-        (lambda p, k, v: p @ v + p[..., 32:48] @ v[:, :, 32:48], "where keys 32-47 count twice, in o alone"),
+        (lambda p, k, v: p[..., 32:] @ v[:, :, 32:], "without keys 0-31, only in o: l is right."),
+        (lambda p, k, v: p @ v + p[..., 32:48] @ v[:, :, 32:48], "where keys 32-47 count twice, only in o"),
         (
             lambda p, k, v: p @ v + 0.7 * p[..., :32] @ v[:, :, :32],
-            "where keys 0-31 count 1.7 times, in o alone",
+            "where keys 0-31 count 1.7 times, only in o",
         ),
         (
             lambda p, k, v: p @ torch.cat([k[:, :, :32], v[:, :, 32:]], 2),
@@ -298,7 +298,7 @@ def test_products_that_are_wrong_beside_a_right_sum(
     p = torch.softmax(q.double() @ k.double().mT * problem.softmax_scale, -1)
     o = o_of(p, k.double(), v.double())
     text = "\n".join(diagnose(problem, o.float(), right.lse.float(), right, "thread"))
-    assert f"Row 39 of head 0 is what comes out {words}" in text
+    assert f"Row 39 of head 0 equals the result {words}" in text
 
 
 def test_an_lse_that_is_right_says_where_to_look(right: Reference, o: Tensor, lse: Tensor) -> None:
@@ -315,7 +315,7 @@ def test_keys_that_count_too_much_in_o_and_in_l() -> None:
     p[..., :32] *= 1.7
     o, lse = p @ v.double() / p.sum(-1, keepdim=True), right.lse + p.sum(-1).log()
     text = "\n".join(diagnose(problem, o.float(), lse.float(), right, "thread"))
-    assert "Row 39 of head 0 is what comes out where keys 0-31 count 1.7 times." in text
+    assert "Row 39 of head 0 equals the result where keys 0-31 count 1.7 times." in text
 
 
 def test_what_is_missing_of_lse() -> None:
@@ -361,7 +361,7 @@ def test_slips_of_gradients_have_names() -> None:
     assert backward_said(lambda s, p, dp, delta: (p, p * (dp - delta))) == ""
     text = backward_said(lambda s, p, dp, delta: (p, p * dp))
     assert text.startswith(
-        "It is what comes out where delta is left out: dS = P * dP.\ndv is right.\ndq is wrong"
+        "It equals the result where delta is left out: dS = P * dP.\ndv is right.\ndq is wrong"
     )
     assert "Wrong rows of dk:" in text and "The first wrong one: dq at batch 0" in text
     text = backward_said(lambda s, p, dp, delta: (p, p * (dp + delta)))
@@ -378,10 +378,10 @@ def test_slips_of_gradients_have_names() -> None:
 
 @pytest.mark.parametrize(("of_p", "of_ds"), [(1.002, 1.0), (1.0, 1.002)])
 def test_a_slip_does_not_explain_gradients_that_it_leaves_right(of_p: float, of_ds: float) -> None:
-    """A gradient that is wrong by 0.2 % is close to what comes out of slips in the others."""
+    """A gradient that is wrong by 0.2 % is close to the results of slips in the others."""
     text = backward_said(lambda s, p, dp, delta: (of_p * p, of_ds * p * (dp - delta)))
     assert "is right" in text or "are right" in text
-    assert "It is what comes out" not in text
+    assert "It equals the result" not in text
 
     def hstu(s: Tensor, dp: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
         sigmoid = torch.sigmoid(s)
@@ -389,7 +389,7 @@ def test_a_slip_does_not_explain_gradients_that_it_leaves_right(of_p: float, of_
 
     text = gradients_said(hstu)
     assert "is right" in text or "are right" in text
-    assert "It is what comes out" not in text
+    assert "It equals the result" not in text
 
 
 def hstu_said(change: Callable[[Tensor, Tensor], Tensor], *, k_for_v: bool = False) -> str:
@@ -429,14 +429,14 @@ def test_rows_of_gradients_that_lack_something() -> None:
         return p, ds
 
     text = backward_said(without_queries)
-    assert "dv is right." in text and "Row 0 of dk, head 0, is what comes out without queries 4-7." in text
+    assert "dv is right." in text and "Row 0 of dk, head 0, equals the result without queries 4-7." in text
 
     def without_keys(s: Tensor, p: Tensor, dp: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
         ds = p * (dp - delta)
         ds[..., 9:] = 0.0
         return p, ds
 
-    assert "Row 23 of dq, head 0, is what comes out without keys 9-23." in backward_said(without_keys)
+    assert "Row 23 of dq, head 0, equals the result without keys 9-23." in backward_said(without_keys)
 
 
 def test_keys_that_a_row_of_hstu_lacks_or_should_not_see() -> None:
@@ -450,32 +450,32 @@ def test_keys_that_a_row_of_hstu_lacks_or_should_not_see() -> None:
     def with_more(s: Tensor, seen: Tensor) -> Tensor:
         return silu(alpha * s) * (seen | seen.roll(3, 1))
 
-    assert "Row 19 of it, head 0, is what comes out without keys 8-15." in hstu_said(without_keys)
-    assert "is what comes out with key 49, which the mask hides." in hstu_said(with_more)
+    assert "Row 19 of it, head 0, equals the result without keys 8-15." in hstu_said(without_keys)
+    assert "equals the result with key 49, which the mask hides." in hstu_said(with_more)
     ones = hstu_said(lambda s, seen: silu(alpha * s) * seen + ~seen)
     assert (
-        "Row 0 of it, head 0, is what comes out where keys 31-49, which the mask hides, have the weight 1."
+        "Row 0 of it, head 0, equals the result where keys 31-49, which the mask hides, have the weight 1."
         in ones
     )
     twice = hstu_said(lambda s, seen: silu(alpha * s) * seen * (1 + (torch.arange(seen.shape[1]) < 4).int()))
-    assert "is what comes out where keys 0-3 count twice." in twice
+    assert "equals the result where keys 0-3 count twice." in twice
     for count, words in (
         (0, "with keys 0-7 of every 16 alone."),
         (2, "where keys 8-15 of every 16 count twice."),
     ):
         share = torch.where(torch.arange(50) // 8 % 2 == 1, count, 1)
         text = hstu_said(lambda s, seen, share=share: silu(alpha * s) * seen * share[: seen.shape[1]])  # type: ignore[misc]
-        assert f"Row 19 of it, head 0, is what comes out {words}" in text
+        assert f"Row 19 of it, head 0, equals the result {words}" in text
     share = (torch.arange(50) // 8 % 4 == 2).int()
     alone = hstu_said(lambda s, seen: silu(alpha * s) * seen * share[: seen.shape[1]])
-    assert "Row 19 of it, head 0, is what comes out with keys 16-23 of every 32 alone." in alone
+    assert "Row 19 of it, head 0, equals the result with keys 16-23 of every 32 alone." in alone
     without = hstu_said(lambda s, seen: silu(alpha * s) * seen * (1 - share[: seen.shape[1]]))
-    assert "is what comes out without keys 16-23 of every 32." in without
+    assert "equals the result without keys 16-23 of every 32." in without
     others = hstu_said(lambda s, seen: silu(alpha * s) * seen * (2 - share[: seen.shape[1]]))
-    assert "is what comes out where all but keys 16-23 of every 32 count twice." in others
+    assert "equals the result where all but keys 16-23 of every 32 count twice." in others
     generator = torch.Generator().manual_seed(0)
     noisy = hstu_said(lambda s, seen: silu(alpha * s) * seen * torch.rand(seen.shape, generator=generator))
-    assert "o is wrong" in noisy and "is what comes out" not in noisy
+    assert "o is wrong" in noisy and "equals the result" not in noisy
 
 
 def test_a_nan_of_a_token_in_a_page() -> None:
@@ -510,7 +510,7 @@ def test_a_bias_with_a_wrong_factor(times: float, words: str) -> None:
         p = torch.nn.functional.silu(problem.factor * s) * one.seen
         o[one.queries] = (torch.einsum("hnm,mhd->nhd", p, one.v.double()) / problem.length).float()
     said = operation.diagnose(problem, {"o": o}, operation.reference(problem, inputs), "fragments")
-    assert f"It is what comes out {words}." in said
+    assert f"It equals the result {words}." in said
 
 
 def test_the_bias_of_another_position_or_none() -> None:
@@ -528,10 +528,10 @@ def test_the_bias_of_another_position_or_none() -> None:
         o[one.queries] = (torch.einsum("hnm,mhd->nhd", p, one.v.double()) / problem.length).float()
     exact = operation.reference(problem, inputs)
     said = operation.diagnose(problem, {"o": o}, exact, "fragments")
-    words = "Row 19 of it, head 0, is what comes out with the bias of position 19; it is at position 49."
+    words = "Row 19 of it, head 0, equals the result with the bias of position 19; it is at position 49."
     assert words in said
     later = {"o": o.where(torch.arange(50)[:, None, None] >= 20, exact.outputs["o"].float())}
-    assert "Row 29 of it, head 0, is what comes out without the bias." in operation.diagnose(
+    assert "Row 29 of it, head 0, equals the result without the bias." in operation.diagnose(
         problem, later, exact, "fragments"
     )
 
@@ -572,12 +572,12 @@ def test_slips_of_hstu_gradients_have_names() -> None:
 
     assert gradients_said(right) == ""
     said = gradients_said(lambda s, dp, seen: (silu(s) * seen, dp * seen))
-    assert said.startswith("It is what comes out where dP stands for dS") and "dv is right." in said
+    assert said.startswith("It equals the result where dP stands for dS") and "dv is right." in said
     said = gradients_said(lambda s, dp, seen: (silu(s) * seen, slope(s) * dp))
-    assert said.startswith("It is what comes out where the slopes are not masked.")
+    assert said.startswith("It equals the result where the slopes are not masked.")
     assert "Wrong rows of dq in sequence 0: 0-18 of 20, the first ones." in said
     said = gradients_said(lambda s, dp, seen: (silu(s), slope(s) * dp * seen))
-    assert said.startswith("It is what comes out where the weights are not masked.")
+    assert said.startswith("It equals the result where the weights are not masked.")
     assert "dq and dk are right." in said
 
     def without_queries(s: Tensor, dp: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
@@ -586,7 +586,7 @@ def test_slips_of_hstu_gradients_have_names() -> None:
         return p, ds
 
     said = gradients_said(without_queries)
-    assert "dv is right." in said and "dk[0, 0] is what comes out without queries 5-8." in said
+    assert "dv is right." in said and "dk[0, 0] equals the result without queries 5-8." in said
     said = gradients_said(right, alpha_in_dk=0)
     assert "dq and dv are right." in said and "times 5.657, 1 / alpha: alpha is missing." in said
     assert (
@@ -615,7 +615,7 @@ def test_keys_that_a_row_lacks_or_should_not_see(
     s = (q @ k.mT * problem.softmax_scale).masked_fill(~change(seen, j), -math.inf)
     exact = reference(*make_inputs(problem), is_causal=is_causal, scale=problem.softmax_scale)
     said = diagnose(problem, (torch.softmax(s, -1) @ v).half(), s.logsumexp(-1).float(), exact, "fragments")
-    assert words in [one.replace("is what comes out ", "") for one in said]
+    assert words in [one.replace("equals the result ", "") for one in said]
 
 
 def test_digits_that_differ_show(right: Reference, o: Tensor, lse: Tensor) -> None:
@@ -629,7 +629,7 @@ def test_digits_that_differ_show(right: Reference, o: Tensor, lse: Tensor) -> No
 def test_lse_in_another_base_or_off_by_a_number(right: Reference, o: Tensor, lse: Tensor) -> None:
     text = said(right, o, lse / math.log(2))
     assert "o is right everywhere" in text and "log2 where it should be the natural log" in text
-    assert "off by 0.25 in every wrong row" in said(right, o, lse + 0.25)
+    assert "differs by 0.25 in every wrong row" in said(right, o, lse + 0.25)
 
 
 def test_a_right_rung_finds_each_key_and_column() -> None:
@@ -704,8 +704,8 @@ def test_numbers_are_cut_off() -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"is_causal": False}, "Sequence 0: It is what comes out without the causal mask."),
-        ({"window": 30}, "Sequence 0: Row 3 of head 1 is what comes out without keys 0-168."),
+        ({"is_causal": False}, "Sequence 0: It equals the result without the causal mask."),
+        ({"window": 30}, "Sequence 0: Row 3 of head 1 equals the result without keys 0-168."),
     ],
 )
 def test_slips_of_decoding_are_those_of_attention(wrong: dict[str, Any], says: str) -> None:

@@ -133,7 +133,7 @@ def test_a_cell_and_the_command_line_share_the_work(home: Path, capsys) -> None:
     assert gap_text(exercise, folder).splitlines()[1].startswith("    p.lse[first_row + row] = ")
     assert Workspace().progress(exercise).solved
     (folder / "kernel.cu").write_text("// nothing is left\n")
-    with pytest.raises(ExerciseError, match="has not one line // begin exercise"):
+    with pytest.raises(ExerciseError, match="needs exactly one line // begin exercise"):
         check_text(NAME, lines)
 
 
@@ -266,7 +266,7 @@ def test_a_program_has_its_picture_beside_it(capsys, program: Path) -> None:
 
 def test_a_program_is_checked_and_what_to_read_comes_after(program: Path, capsys) -> None:
     assert main(["exercise", "check"]) == 1
-    assert "right, but dearer than needed: 3,968 conflicts, at most 0." in capsys.readouterr().out
+    assert "right, but more expensive than needed: 3,968 conflicts, at most 0." in capsys.readouterr().out
     exercise = get_exercise(PROGRAM)
     fill_gap(exercise, program.parent, "__shared__ float tile[kTile][kTile + 5];")
     assert main(["exercise", "check"]) == 0
@@ -289,7 +289,7 @@ def test_a_program_that_does_not_compile_faults_or_is_changed(program: Path, cap
     assert "out of bounds" in capsys.readouterr().out
     program.write_text(text.replace("return 1;", "return 0;"))
     assert main(["exercise", "check"]) == 1
-    assert "Only the lines between the markers are yours" in capsys.readouterr().out
+    assert "Change only lines between the markers" in capsys.readouterr().out
 
 
 def test_watch_checks_at_once_and_goes_on_when_one_is_solved(program: Path, monkeypatch, capsys) -> None:
@@ -391,7 +391,7 @@ def test_barriers_of_the_block_are_counted(home: Path, capsys) -> None:
     kernel.write_text(kernel.read_text().replace("// nothing yet", "__syncthreads(), __syncthreads();"))
     assert main(["exercise", "check", exercise.name]) == 1
     out = capsys.readouterr().out
-    assert "right, but dearer than needed: 24 block barriers, at most 16." in out
+    assert "right, but more expensive than needed: 24 block barriers, at most 16." in out
 
 
 def test_all_as_json(kernel: Path, capsys) -> None:
