@@ -87,6 +87,7 @@ def stage_toml(origin: Stage, title: str, idea: str) -> str:
         **({"head_dims": origin.head_dims} if origin.head_dims else {}),
         **({"takes": origin.takes} if origin.takes else {}),
         **({"needs": origin.needs} if origin.needs else {}),
+        **({"most_rows": origin.most_rows} if origin.most_rows else {}),
         **({} if origin.deterministic else {"deterministic": False}),
     }
     return _toml(table) + (f"\n[options]\n{_toml(origin.options)}" if origin.options else "")

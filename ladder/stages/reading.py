@@ -78,6 +78,7 @@ class _StageTable:
             computes=self._computes(),
             takes=self._names("takes"),
             needs=self._names("needs"),
+            most_rows=self._most_rows(),
             options=self._options(),
             deterministic=self._flag("deterministic", otherwise=True),
             timed=self._flag("timed", otherwise=True),
@@ -119,6 +120,12 @@ class _StageTable:
     def _head_dims(self) -> tuple[int, ...]:
         fields = get_operation(self._computes()).problem.__dataclass_fields__  # type: ignore[attr-defined]
         return self._list_of("head_dims", int, None) if "head_dim" in fields else ()
+
+    def _most_rows(self) -> int:
+        value = self._table.get("most_rows", 0)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise self._error(f"has most_rows = {value!r}; it must be a whole number")
+        return value
 
     def _names(self, key: str) -> tuple[str, ...]:
         return self._list_of(key, str, None) if key in self._table else ()

@@ -51,6 +51,8 @@ class Stage:
     #: requires.
     takes: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    #: The most queries of a sequence, where a grid has no more blocks; 0 is no limit.
+    most_rows: int = 0
     #: ``sm_90a`` if it uses features that only that architecture has.
     only_arch: str | None = None
     #: Whether its outputs are bit-identical for every order of blocks and warps.
@@ -131,6 +133,9 @@ class Stage:
         head_dim = getattr(problem, "head_dim", None)
         if head_dim is not None and head_dim not in self.head_dims:
             raise UnsupportedProblem(f"{self.name} takes d = {listed(self.head_dims)}, not {head_dim}")
+        rows = max((getattr(problem, "q_len", 0), *(getattr(problem, "q_lens", None) or ())))
+        if self.most_rows and rows > self.most_rows:
+            raise UnsupportedProblem(f"{self.name} takes at most {self.most_rows:,} rows, not {rows:,}")
         self._check_features(problem.features)
         return problem
 

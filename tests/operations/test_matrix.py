@@ -1,8 +1,10 @@
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
+from rungs import named
 
 from ladder.operations import (
     AXES,
@@ -15,6 +17,8 @@ from ladder.operations import (
     make_inputs,
     pairwise_problems,
 )
+from ladder.run.evaluation import usual_problems
+from ladder.stages import discover
 
 
 def axis_values(problem: Problem) -> dict:
@@ -102,3 +106,11 @@ def test_reference_agrees_with_the_definition():
         )
         assert torch.allclose(o[0, h, i], expected, rtol=0, atol=1e-12)
         assert abs(float(lse[0, h, i]) - float(weights.sum().log())) < 1e-12
+
+
+@pytest.mark.parametrize("name", ["x4", "d6", "h7d"])
+def test_a_rung_of_one_head_dim_has_a_default_problem(name: str) -> None:
+    rung = discover()[named(name)]
+    for head_dim in rung.head_dims:
+        stage = replace(rung, head_dims=(head_dim,))
+        assert all(map(stage.suits, usual_problems(stage)))

@@ -1,4 +1,5 @@
 import shutil
+from dataclasses import replace
 
 import pytest
 from rungs import named
@@ -74,6 +75,7 @@ def test_a_single_stage_folder_can_be_named_itself(folder, monkeypatch):
         (GOOD.replace("BR =", "br ="), "", "option br"),
         (GOOD.replace("[64, 128]", "64"), "", "BR = 64.*list of values"),
         ('colour = "red"\n' + GOOD, "", "unknown key colour"),
+        ("most_rows = true\n" + GOOD, "", "most_rows = True; it must be a whole number"),
         ("timed = 1\n" + GOOD, "", "timed = 1; it must be true or false"),
         (GOOD.replace("title", 'before = "nowhere"\ntitle'), "", "'nowhere' is no stage"),
         (GOOD.replace("title", 'before = "bad"\ntitle'), "", "circle"),
@@ -178,6 +180,10 @@ def test_accept_names_what_is_supported(folder):
         stage.accept(Problem(1, 1, 1, 1, 64, dtype="f32"))
     with pytest.raises(UnsupportedProblem, match="d = 32, 64, not 128"):
         stage.accept(Problem(1, 1, 1, 1, 128))
+    few = replace(stage, most_rows=65_535)
+    assert few.suits(Problem(1, 1, 65_535, 1, 64))
+    with pytest.raises(UnsupportedProblem, match="at most 65,535 rows, not 65,536"):
+        few.accept(Problem(1, 1, 65_536, 1, 64))
     with pytest.raises(UnsupportedProblem, match=r"8\.0 or higher, not sm_75"):
         stage.arch("sm_75")
     assert stage.arch("sm_90") == "sm_90"

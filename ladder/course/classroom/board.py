@@ -20,7 +20,7 @@ from ladder.course.classroom.kept import Kept, kept
 from ladder.course.classroom.students import Submission, SubmissionError, submissions
 from ladder.course.exercises import harness_key
 from ladder.errors import LadderError
-from ladder.operations import AnyProblem, get_operation
+from ladder.operations import AnyProblem
 from ladder.stages import Stage, read_stage
 
 _ENDINGS = (".cu", ".cuh", ".h", ".hpp", ".inl", ".inc")
@@ -124,9 +124,9 @@ def _rung(submission: Submission, sources: Mapping[str, bytes]) -> Stage:
 
 
 def _judge(rung: Stage) -> _Judged:
-    from ladder.run.evaluation import check_stage, evaluate, evaluate_all
+    from ladder.run.evaluation import check_stage, evaluate, evaluate_all, usual_problems
 
-    problem, *others = problems = _problems(rung)
+    problem, *others = problems = usual_problems(rung)
     counts: dict[str, int | None] = dict.fromkeys(Entry.COUNTS)
     refused, is_lasting = "", True
     try:
@@ -142,13 +142,6 @@ def _judge(rung: Stage) -> _Judged:
     except LadderError as error:
         refused, is_lasting = error.message, not isinstance(error, ProcessEnded)
     return _Judged(is_lasting, rung.computes, str(problem), counts, refused)
-
-
-def _problems(rung: Stage) -> list[AnyProblem]:
-    """The operation's default problem and those of its check that the rung takes."""
-    operation = get_operation(rung.computes)
-    found = [one for one in (operation.default_problem, *operation.check_problems) if rung.suits(one)]
-    return list(dict.fromkeys(found)) or [operation.default_problem]
 
 
 def _narrowed(rung: Stage, problems: Sequence[AnyProblem]) -> Stage:

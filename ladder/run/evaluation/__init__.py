@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         evaluate,
         evaluate_all,
         run_comparison,
+        usual_problems,
         verdict_key,
     )
     from ladder.run.evaluation.references import reference_of

@@ -222,15 +222,23 @@ def run_comparison(
 
 
 def default_problem(stage: str) -> AnyProblem:
-    """The emulator's default problem for a stage: its operation's or, if the stage does not take that, the
-    first of ``ladder check``'s problems that it takes.
+    """The emulator's default problem for a stage: the first of :func:`usual_problems`.
 
     Raises :class:`StageError`.
     """
-    found = discover()[stage]
-    operation = get_operation(found.computes)
-    suiting = filter(found.suits, (operation.default_problem, *operation.check_problems))
-    return next(suiting, operation.default_problem)
+    return usual_problems(discover()[stage])[0]
+
+
+def usual_problems(stage: Stage) -> list[AnyProblem]:
+    """The operation's default problem and those of ``ladder check`` that the stage takes, or else the largest
+    of the matrix that it takes. The default problem if it takes none.
+    """
+    operation = get_operation(stage.computes)
+    found = [*filter(stage.suits, (operation.default_problem, *operation.check_problems))]
+    if not found:
+        matrix = filter(stage.suits, operation.matrix(stage.dtypes, stage.head_dims))
+        found = sorted(matrix, key=lambda problem: problem.flops)[-1:]
+    return list(dict.fromkeys(found)) or [operation.default_problem]
 
 
 def _operation(problem: AnyProblem | None, stages: Sequence[Stage]) -> Operation:

@@ -14,6 +14,7 @@ from ladder.operations import AnyProblem, Tensors, get_operation, memory, operat
 from ladder.run.backends import Runner, Treatment, get_backend
 from ladder.run.emulator import ORDER_OF_ADDITIONS, Finding, Party, merged, split_remarks
 from ladder.run.evaluation import verdict
+from ladder.run.evaluation.comparison import usual_problems
 from ladder.run.evaluation.references import reference_of
 from ladder.run.evaluation.reuse import MULTIPROCESSORS, reusing_problems
 from ladder.stages import Stage, discover
@@ -134,7 +135,8 @@ class _Try:
 
 
 def _default_tries(stage: Stage, extension: Path, target: Target) -> Iterator[_Try]:
-    yield from (_Try(problem) for problem in get_operation(stage.computes).check_problems)
+    checked = [*filter(stage.suits, get_operation(stage.computes).check_problems)]
+    yield from map(_Try, checked or usual_problems(stage))
     with get_backend("emulator").runner(extension, target) as runner:
         found = reusing_problems(stage, runner)
     for place, problem in enumerate(found):
