@@ -490,11 +490,11 @@ cases = [{ size = "1,1,1,1,32" }]
         ('size = "1,1,1,1,32"', 'size = "1,1,1,1,32", at_most = { speed = 1 }', "no count of the table"),
         ('32" }]', '32", contexts = [1] }]', "attention has no contexts"),
         ('32" }]', '32", keys = ["4"] }]', "is no list of whole numbers"),
-        (named("v1"), named("h1"), "is not H,d,lengths"),
+        ('"v1"', '"h1"', "is not H,d,lengths"),
         ("thread", "warp", "owner is thread or fragments"),
         ("= [{ size", "= { size", "not TOML"),
         ('["a"]', "[]", "at least one"),
-        (f'rung = "{named("v1")}"\n', "", "there is no runs"),
+        ('rung = "v1"\n', "", "there is no runs"),
         ('afterword = "Because."', "", "there is no afterword"),
     ],
 )
