@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from ladder.call import gradients, native, operators
 from ladder.call.arguments import Choices
 from ladder.call.forward import inputs_of, prepared
+from ladder.call.mask_parts import attend_parts, parts_of_attn_mask
 from ladder.call.runs import AUTO, Run, option_words
 from ladder.call.shapes import is_usual, of_other_shapes
 from ladder.call.transforms import autocast, must_be_deterministic, needs_operator
@@ -21,7 +23,7 @@ def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attn_mask: None = None,
+    attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
@@ -41,7 +43,7 @@ def attention(
     o (B, H, N, d) has query's dtype; lse (B, H, N), log(sum(exp(scaled logits))) of each row, is fp32.
     CPU tensors run on the emulator, as the virtual GPU ``arch``; CUDA tensors on their GPU. The arguments
     up to ``enable_gqa`` are those of ``torch.nn.functional.scaled_dot_product_attention``; no rung computes
-    an ``attn_mask`` or a dropout. H may be a multiple of Hkv with ``enable_gqa``. Under autocast, the tensors
+    a dropout. H may be a multiple of Hkv with ``enable_gqa``. Under autocast, the tensors
     are converted as for torch's attention. d is 32, 64, 128 or 256, or on Hopper any multiple of 8 up to 256
     except 192, without gradients. With d = 192, as in MLA, value and o have 128, and there are no gradients.
 
@@ -50,6 +52,10 @@ def attention(
     has no limit: (-1, 0) is causal, (0, 0) lets a query see one key. It replaces ``is_causal``, which is
     aligned to the upper left. A row that sees no key has o = 0, lse = -inf (with sinks its sink) and
     gradients of 0.
+
+    An ``attn_mask``, broadcast to (B, H, N, M), is bool or has floats 0 and -inf. It is computed in parts, by
+    a launch each, if the keys that a query sees are one range: padding, causal masks and windows at any
+    offset, packed sequences. The call reads the mask, and waits for the GPU.
 
     With a ``softcap`` c the logits are c tanh(s / c) of scaled logits s, as in Gemma 2. ``sinks`` (H) are
     finite numbers: exp(sink of the head) is added to each row's sum of weights, and lse contains it, as in
@@ -81,8 +87,24 @@ def attention(
     >>> o.shape, lse.shape
     (torch.Size([1, 2, 100, 64]), torch.Size([1, 2, 100]))
     """
-    if attn_mask is not None or dropout_p != 0.0:
-        _refuse(attn_mask, dropout_p)
+    if dropout_p != 0.0:
+        raise UnsupportedProblem(
+            f"dropout_p is {dropout_p!r}; no rung computes a dropout", "Pass 0.0, as in inference."
+        )
+    if attn_mask is not None:
+        attend = partial(
+            attention,
+            scale=scale,
+            enable_gqa=enable_gqa,
+            softcap=softcap,
+            stage=stage,
+            arch=arch,
+            options=options,
+            backward=backward,
+            deterministic=deterministic,
+        )
+        _require_only_mask(is_causal, window_size)
+        return _attend_masked(attend, query, key, value, attn_mask, sinks)
     window = window_size if isinstance(window_size, tuple) else _pair(window_size)
     words = option_words(options) if options else ""
     choices = Choices(
@@ -124,7 +146,7 @@ def _attend(
         choices = _deterministic(choices)
     call = (query, key, value, sinks, choices, differentiable)
     if native.calls is not None and (outputs := native.calls.call(*call)) is not None:
-        return outputs  # type: ignore[no-any-return]
+        return outputs
     run = prepared(*call)
     if not differentiable:
         o, lse = run(*inputs_of(query, key, value, sinks))
@@ -160,15 +182,30 @@ def _pair(window_size: Any) -> Any:
     return tuple(window_size) if isinstance(window_size, list) else window_size
 
 
-def _refuse(attn_mask: Any, dropout_p: Any) -> None:
-    if attn_mask is not None:
-        raise UnsupportedProblem(
-            "no rung computes an attn_mask",
-            "is_causal=True is the causal mask, window_size a sliding window.",
+def _require_only_mask(is_causal: Any, window_size: Any) -> None:
+    if is_causal or _pair(window_size) != (-1, -1):
+        raise InvalidProblem(
+            "attn_mask is given with is_causal or window_size", "Leave out one: attn_mask can hold both."
         )
-    raise UnsupportedProblem(
-        f"dropout_p is {dropout_p!r}; no rung computes a dropout", "Pass 0.0, as in inference."
-    )
+
+
+def _attend_masked(
+    attend: Callable[..., tuple[Tensor, Tensor]],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    sinks: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    if torch.compiler.is_compiling() or needs_operator(query, key, value):
+        raise UnsupportedProblem(
+            "an attn_mask is read before it is computed, which no compiled graph or transform can do",
+            "is_causal and window_size need no mask.",
+        )
+    if not all(isinstance(x, Tensor) and x.dim() == 4 for x in (query, key, value)):
+        raise InvalidProblem("with an attn_mask, query, key and value are tensors of 4 dimensions")
+    parts, window = parts_of_attn_mask(mask, query, key)
+    return attend_parts(attend, parts, query, key, value, window, sinks)
 
 
 def _operator(

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ladder.call.calls import attention
-from ladder.call.mask_parts import Part, parts_of
+from ladder.call.mask_parts import Part, attend_parts, kept_parts_of
 from ladder.call.runs import AUTO
 from ladder.errors import LadderError, UnsupportedProblem
 
@@ -164,12 +164,14 @@ def _forward(
         "scale": scaling,
         "enable_gqa": query.shape[1] != key.shape[1],
         "softcap": others.get("softcap"),
-        "sinks": others.get("s_aux"),
         **choices,
     }
+    sinks = others.get("s_aux")
     if attention_mask is not None:
         parts = _parts(attention_mask, sliding_window)
-        return _attention_of_parts(parts, query, key, value, sliding_window, given), None
+        attend = partial(attention, **given)
+        o, _ = attend_parts(attend, parts, query, key, value, sliding_window, sinks)
+        return o.transpose(1, 2).contiguous(), None
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
     cuts = sliding_window is not None and sliding_window < key.shape[2]
@@ -177,22 +179,17 @@ def _forward(
         *(query, key, value),
         is_causal=is_causal and query.shape[2] > 1 and not cuts,
         window_size=(sliding_window - 1, 0) if cuts and sliding_window else (-1, -1),
+        sinks=sinks,
         **given,
     )
     return o.transpose(1, 2).contiguous(), None
 
 
 def _parts(mask: Tensor, window: int | None) -> list[Part]:
-    """:func:`parts_of` a mask, which all layers of a model share, so they are kept with it. Refuses other
-    masks.
-    """
+    """The parts of a mask. Refuses one that has none."""
     found: list[Part] | None = None
     if isinstance(mask, Tensor) and not torch.compiler.is_compiling():
-        version = None if mask.is_inference() else mask._version
-        kept, found = getattr(mask, "_ladder_parts", (None, None))
-        if kept != (window, version):
-            found = parts_of(mask, window)
-            mask._ladder_parts = (window, version), found  # type: ignore[attr-defined]
+        found = kept_parts_of(mask, window)
     if found is None:
         _refuse(
             "a mask in a compiled graph"
@@ -200,28 +197,6 @@ def _parts(mask: Tensor, window: int | None) -> list[Part]:
             else "an attention mask in which the keys of a query are not one range"
         )
     return found
-
-
-def _attention_of_parts(
-    parts: list[Part], query: Tensor, key: Tensor, value: Tensor, window: int | None, given: dict[str, Any]
-) -> Tensor:
-    """o (B, N, H, d), one call per part. Queries in no part have 0."""
-    batch, heads, rows, _ = query.shape
-    o = query.new_zeros(batch, rows, heads, value.shape[3])
-    for part in parts:
-        q = query[part.batches, :, part.queries]
-        k, v = (x[part.batches, :, part.keys] for x in (key, value))
-        cuts = part.is_causal and window is not None and window < k.shape[2]
-        is_aligned = q.shape[2] == k.shape[2]  # then both corners are one, and every rung takes the mask
-        left = window - 1 if cuts and window else -1
-        found, _ = attention(
-            *(q, k, v),
-            is_causal=part.is_causal and is_aligned and not cuts,
-            window_size=(left, 0) if cuts or (part.is_causal and not is_aligned) else (-1, -1),
-            **given,
-        )
-        o[part.batches, part.queries] = found.transpose(1, 2)
-    return o
 
 
 def _refuse(what: str) -> NoReturn:

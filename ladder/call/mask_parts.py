@@ -1,11 +1,15 @@
-"""A mask of a model as parts that :func:`ladder.attention` computes: padding, a cache, packed sequences."""
+"""A mask as parts that :func:`ladder.attention` computes: padding, a cache, packed sequences."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from ladder.errors import InvalidProblem, UnsupportedProblem
 
 #: Parts of one batch; a mask with more has another structure, and as many launches would take long.
 _MOST = 64
@@ -42,6 +46,96 @@ def parts_of(mask: Tensor, window: int | None) -> list[Part] | None:
         return None
     follows = ((begin[1:] == begin[:-1]) & (end[1:] == end[:-1])).all(1).tolist()
     return _parts(places, [False, *follows], begin.tolist(), end.tolist())
+
+
+def kept_parts_of(mask: Tensor, window: int | None) -> list[Part] | None:
+    """:func:`parts_of` a mask, kept with it until it changes: all layers of a model have the same mask."""
+    version = None if mask.is_inference() else mask._version
+    kept, found = getattr(mask, "_ladder_parts", (None, None))
+    if kept != (window, version):
+        found = parts_of(mask, window)
+        mask._ladder_parts = (window, version), found  # type: ignore[attr-defined]
+    return found
+
+
+def attend_parts(
+    attend: Callable[..., tuple[Tensor, Tensor]],
+    parts: list[Part],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    window: int | None,
+    sinks: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """o (B, H, N, e) and lse (B, H, N), by one call of ``attend`` per part: of query, key, value,
+    ``is_causal``, ``window_size`` and ``sinks``. A query in no part has o = 0 and lse = -inf, or its head's
+    sink.
+    """
+    batch, heads, rows, _ = query.shape
+    o = query.new_zeros(batch, heads, rows, value.shape[3])
+    lse = query.new_full((batch, heads, rows), -torch.inf, dtype=torch.float32)
+    if sinks is not None:
+        lse = sinks.float()[:, None].expand_as(lse).clone()
+    for part in parts:
+        q = query[part.batches, :, part.queries]
+        k, v = (x[part.batches, :, part.keys] for x in (key, value))
+        cuts = part.is_causal and window is not None and window < k.shape[2]
+        is_aligned = q.shape[2] == k.shape[2]  # then both corners are one, and every rung takes the mask
+        left = window - 1 if cuts and window else -1
+        found = attend(
+            *(q, k, v),
+            is_causal=part.is_causal and is_aligned and not cuts,
+            window_size=(left, 0) if cuts or (part.is_causal and not is_aligned) else (-1, -1),
+            sinks=sinks,
+        )
+        if len(parts) == 1 and found[0].shape == o.shape:
+            return found
+        o[part.batches, :, part.queries], lse[part.batches, :, part.queries] = found
+    return o, lse
+
+
+def parts_of_attn_mask(mask: Any, query: Tensor, key: Tensor) -> tuple[list[Part], int | None]:
+    """The parts of torch's ``attn_mask``, with the window of causal ones. The mask is bool, true where a
+    query sees a key, or of floats that are 0 there and -inf elsewhere. It is broadcast to (B, H, N, M).
+
+    Raises :class:`InvalidProblem` for a mask that torch does not take either, and
+    :class:`UnsupportedProblem` for one that no rung computes.
+    """
+    seen = _seen(mask, query, key)
+    found = [(parts_of(seen, window), window) for window in (None, int(seen.sum(3).max()))]
+    known = [(parts, window) for parts, window in found if parts is not None]
+    if not known:
+        raise UnsupportedProblem(
+            "attn_mask hides keys between those that a query sees, which no rung computes",
+            "The keys of a query must be one range: padding, a causal mask, a window, packed sequences.",
+        )
+    return min(known, key=lambda one: len(one[0]))
+
+
+def _seen(mask: Any, query: Tensor, key: Tensor) -> Tensor:
+    """Which keys a query sees, (B, 1, N, M)."""
+    if not isinstance(mask, Tensor) or not (mask.dtype == torch.bool or mask.is_floating_point()):
+        kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise InvalidProblem(f"attn_mask is {kind}; it must be a bool or float tensor")
+    if mask.device != query.device:
+        raise InvalidProblem(f"attn_mask is on {mask.device} and query on {query.device}")
+    shape = (*query.shape[:3], key.shape[2])
+    try:
+        seen = (mask if mask.dtype == torch.bool else mask == 0).expand(shape)
+    except RuntimeError:
+        raise InvalidProblem(
+            f"attn_mask is {tuple(mask.shape)}; it must be broadcastable to (B, H, N, M), here {shape}"
+        ) from None
+    if mask.requires_grad or (mask.dtype != torch.bool and not ((mask == 0) | (mask == -torch.inf)).all()):
+        raise UnsupportedProblem(
+            "attn_mask adds a bias to the logits, which no rung computes",
+            "A bool mask hides keys; a float mask may have 0 and -inf.",
+        )
+    if seen.stride(1) and not torch.equal(seen, seen[:, :1].expand(shape)):
+        raise UnsupportedProblem(
+            "attn_mask differs between heads, which no rung computes", "Call it for the heads of each mask."
+        )
+    return seen[:, :1]
 
 
 def _starts(begin: Tensor, end: Tensor, window: int | None) -> Tensor:
