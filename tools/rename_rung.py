@@ -25,8 +25,8 @@ else:
 
 ROOT = Path(__file__).resolve().parents[1]
 ALIASES = "ladder/stages/renamed.py"
-#: It says what was, and is not rewritten.
-HISTORY = "CHANGELOG.md"
+#: What is not rewritten: the history, and what has the names of exercises, which may be those of rungs.
+LEFT = ("CHANGELOG.md", "exercises/counts.json", "tools/expected_advice.toml")
 #: What a rename touches besides the files that :func:`others` finds.
 OWN = ("its folder", "before of the next rungs", "its lessons", "its exercises", "results")
 OTHERS = "other files"
@@ -62,7 +62,7 @@ class Repository:
         pattern = _pattern("|".join(self.folders))
         for path, text in self.texts():
             for name in {match[0] for match in pattern.finditer(text)}:
-                if str(path) not in (ALIASES, HISTORY):
+                if str(path) not in (ALIASES, *LEFT):
                     found[name][self._kind(path, name, text, lessons[name])].append(path)
         return found
 
@@ -99,7 +99,7 @@ class Repository:
         if new.partition("_")[0] != old.partition("_")[0] or not re.fullmatch(r"\w+", new):
             raise SystemExit(f"{new} cannot be the name: the number of {old} stays")
         for path, text in self.texts():
-            if str(path) != HISTORY and (changed := _pattern(old).sub(new, text)) != text:
+            if str(path) not in LEFT and (changed := _pattern(old).sub(new, text)) != text:
                 (self.root / path).write_text(changed, encoding="utf-8")
         aliases = self.root / ALIASES
         begin = "OTHER_NAMES: dict[str, str] = {"

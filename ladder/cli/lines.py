@@ -59,9 +59,8 @@ def _run(options: argparse.Namespace) -> int:
     table = line_table(evaluation.execution.launches)
     annotated = annotate(table)
     if options.html:
-        files.write(
-            options.html, page(annotated, options.stage, evaluation.problem, evaluation.row["arch"]).encode()
-        )
+        row = evaluation.row
+        files.write(options.html, page(annotated, row["stage"], evaluation.problem, row["arch"]).encode())
     if options.json != "-":
         for listing in annotated.files:
             context = None if options.all else options.context

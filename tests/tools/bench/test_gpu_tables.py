@@ -18,7 +18,7 @@ from tools.bench import calls, gpu, norm_gate
 
 H200 = Path(__file__).parents[3] / "results" / "h200"
 #: What each line of a table of calls begins with.
-CONTENDERS = ("ladder ", "torch ", "launch alone", "launches alone", "autograd alone")
+CONTENDERS = ("ladder ", "torch ", "q * k", "launch alone", "launches alone", "autograd alone")
 
 
 def printed(table: object, width: int) -> list[str]:
@@ -75,7 +75,7 @@ def test_a_call_has_the_arguments_of_the_problem(monkeypatch: pytest.MonkeyPatch
         "enable_gqa": True,
         "window_size": (3, 0),
         "softcap": None,
-        "stage": "x3",
+        "stage": named("x3"),
     }
 
 
