@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ladder.call import gradients, native, operators
+from ladder.call import gradients, native, operators, sharding
 from ladder.call.arguments import Choices
 from ladder.call.forward import inputs_of, prepared
 from ladder.call.mask_parts import attend_parts, parts_of_attn_mask
@@ -211,6 +211,8 @@ def _attend_masked(
 def _operator(
     query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, choices: Choices
 ) -> tuple[Tensor, Tensor]:
+    if not torch.compiler.is_compiling():
+        sharding.prepare(query, key, value)
     outputs: tuple[Tensor, Tensor] = operators.attention(query, key, value, *choices, sinks)
     return outputs
 
