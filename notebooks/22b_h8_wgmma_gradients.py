@@ -3,8 +3,9 @@
 #
 # h3e computes the gradients with `mma.sync`, and adds dQ from registers. b5e (lesson 17) computes attention's gradients
 # with `wgmma`: a producer, two consumers of 64 keys each, and two store warps. h6 (lesson 22) has a producer that reads
-# HSTU's mask, and tensor maps that stop where a sequence ends. h8 combines both. Two things are new: the slope of `silu`,
-# and a mask that is read by columns. A block has keys, and looks for the queries that see them.
+# HSTU's mask, and tensor maps that stop where a sequence ends. h8a and h8 combine both. h8a has the slope
+# of `silu`, and a causal mask. h8 has a mask that is read by columns. A block has keys, and looks for the queries that see
+# them.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
@@ -47,7 +48,7 @@ print((y * (1 + t) - torch.nn.functional.silu(x)).abs().max().item() < 1e-12)
 print((1 + t + y * (1 - t * t) - 2 * slope).abs().max().item() < 1e-12)
 
 # %%
-lessons.source("h8", "const auto both = [](float y) {", "};")
+lessons.source("h8", "const auto both = [](float y) {", "};", file="ladder/hstu_gradients.h")
 
 # %%
 # %exercise h8_slope
@@ -122,7 +123,7 @@ sum(bool(tile.any()) for rows in mask.split(128, 0) for tile in rows.split(128, 
 # does not know.
 
 # %%
-lessons.source("h8", "__device__ uint32_t compute_first_p() {", "& nothing;")
+lessons.source("h8", "__device__ uint32_t compute_first_p() {", "(slope, 0));")
 
 # %% [markdown]
 # ## Counted

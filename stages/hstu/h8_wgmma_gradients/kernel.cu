@@ -1,14 +1,13 @@
-// h8_wgmma_gradients: the gradients of HSTU attention on x1b_varlen_gradients' producer, consumers and store
-// warps.
+// h8_wgmma_gradients: h8a_silu_gradients with the masks of h2_masks.
 //
-// silu needs no row statistics: nothing is computed before the main kernel, and neither lse nor delta is
-// loaded. P and the slope of silu are computed together from S, in 16 bits each, and so take the registers of
-// S. Then dP takes S's place, and dS = slope * dP. As in h6_wgmma the producer warp reads the mask: it loads
-// only tiles of queries that see one of the block's keys, and marks for which consumers the mask cuts a tile.
+// As in h6_wgmma the producer warp reads the mask: it loads only tiles of queries that see one of the block's
+// keys, and marks for which consumers the mask cuts a tile. The consumers read the mask again in these tiles.
+// The blocks of up to 16 heads run at a time, so the L2 cache keeps what they share.
 #include <numeric>
 
 #include "ladder/dispatch.h"
 #include "ladder/hstu_gradients.h"
+#include "ladder/opaque_zero.h"
 #include "ladder/workspace.h"
 #include "tiles/fragments_shared.h"
 #include "tiles/ring.h"
@@ -20,12 +19,13 @@ namespace {
 
 using ladder::HstuBackwardProblem;
 using ladder::HstuKeys;
-using ladder::HstuMask;
 using ladder::HstuProblem;
-using ladder::SequenceGradients;
 using namespace tiles;
 
 constexpr int kBuffers = 2; // of Q, dO and dS
+
+/// Half a hidden logit: there silu and its slope are 0.
+constexpr float kHidden = -128.f;
 
 /// At most so many heads of a sequence run at a time.
 constexpr int kHeads = 16;
@@ -42,6 +42,7 @@ struct alignas(8) Visit {
 
 /// A block's arrangement for elements T and head dimension d.
 template <typename T, int d> struct Arrangement {
+  static constexpr bool intervals = false; // whether intervals define the mask
   // A producer warpgroup, consumer warpgroups of 64 keys each, and the queries of a tile. Registers per
   // thread at d = 128:
   //   dV and dK                                     128
@@ -53,9 +54,9 @@ template <typename T, int d> struct Arrangement {
   static constexpr int consumers = 2, warps = 4 * consumers, keys = 64 * consumers;
   static constexpr int threads = 128 * (consumers + 1);
   static constexpr int producer_registers = 24, consumer_registers = 240; // 24 + 2 x 240 = 3 x 168
-  static constexpr int queries = d == 128 ? 64 : 128;
-  /// Of a tile's queries those whose silu is computed before dQ of the previous step is issued.
-  static constexpr int first_queries = 32, last_queries = queries - first_queries;
+  /// Of a tile's queries, the silu of the first ones is computed before dQ of the previous step is issued.
+  static constexpr int queries = d == 128 ? 64 : 128, first_queries = 32,
+                       last_queries = queries - first_queries;
 
   /// The consumers share a tile of dQ^T: each has 64 of 128 rows, or half of the columns of 64 rows.
   static constexpr int dq_cols = d == 128 ? queries : queries / 2;
@@ -65,7 +66,7 @@ template <typename T, int d> struct Arrangement {
 
   using KTile = SharedTile<T, keys, d>;
   using QTile = SharedTile<T, queries, d>;
-  /// The tiles take 192 KB. Visits and barriers follow them.
+  /// The tiles take 192 KB. Visits and barriers follow them. The first visit is complete with K and V.
   struct Shared {
     alignas(1024) KTile k, v;
     alignas(1024) QTile q[kBuffers], d_o[kBuffers];
@@ -73,8 +74,7 @@ template <typename T, int d> struct Arrangement {
     SharedFragments<16, dq_cols> dq[consumers][warpgroup::warps]; // dQ^T
     /// Of four steps: the store warps may be two steps behind the loads of Q.
     Visit visits[2 * kBuffers];
-    Barrier kv_full; // the first step's visit is complete with K and V
-    Barrier q_full[kBuffers], q_empty[kBuffers], d_o_full[kBuffers], d_o_empty[kBuffers];
+    Barrier kv_full, q_full[kBuffers], q_empty[kBuffers], d_o_full[kBuffers], d_o_empty[kBuffers];
     Barrier ds_full[kBuffers], ds_empty[kBuffers]; // a wait for ds_empty always succeeds at once (b5e)
     Barrier dq_full[consumers], dq_empty[consumers];
 
@@ -84,6 +84,11 @@ template <typename T, int d> struct Arrangement {
     tma::JaggedMap<QTile> q, d_o;
     tma::JaggedMap<KTile> k, v, dk, dv;
   };
+};
+
+/// The arrangement for masks that intervals define.
+template <typename A> struct WithIntervals : A {
+  static constexpr bool intervals = true;
 };
 
 /// A block's head, sequence and key tile. Up to kHeads heads run at a time. The first
@@ -98,14 +103,14 @@ struct BlockOfKeys {
   }
 };
 
-template <typename T, int d> using Sequence = SequenceGradients<T, d, BlockOfKeys>;
-template <typename T, int d, typename A, bool kIntervals> struct Producer;
-template <typename T, int d, typename A, bool kIntervals> struct Consumer;
+template <typename T, int d> using Sequence = ladder::SequenceGradients<T, d, BlockOfKeys>;
+template <typename T, int d, typename A> struct Producer;
+template <typename T, int d, typename A> struct Consumer;
 template <typename T, int d, typename A>
 __device__ void add_dq(typename A::Shared &smem, const Sequence<T, d> &sequence, int consumer,
                        float *dq_sums);
 
-template <typename T, int d, typename A, bool kIntervals>
+template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::threads, 1)
     differentiate(const __grid_constant__ typename A::Maps maps,
                   const __grid_constant__ HstuBackwardProblem problem, const BlockOfKeys where,
@@ -117,10 +122,6 @@ __global__ void __launch_bounds__(A::threads, 1)
   extern __shared__ __align__(1024) unsigned char bytes[];
   auto &smem = *reinterpret_cast<typename A::Shared *>(bytes);
   if (threadIdx.x == 0) {
-    const auto init = [](auto &barriers, int arrivals) {
-      for (Barrier &barrier : barriers)
-        barrier.init(arrivals);
-    };
     smem.kv_full.init(1);
     init(smem.q_full, 1);
     init(smem.d_o_full, 1);
@@ -138,22 +139,22 @@ __global__ void __launch_bounds__(A::threads, 1)
     decrease_registers<A::producer_registers>();
     const int warp = warpgroup::warp();
     if (warp == 0)
-      Producer<T, d, A, kIntervals>{smem, maps, sequence}.run();
+      Producer<T, d, A>{smem, maps, sequence}.run();
     else if (warp <= A::consumers && elect_one())
       add_dq<T, d, A>(smem, sequence, warp - 1, dq_sums);
   } else {
     increase_registers<A::consumer_registers>();
-    Consumer<T, d, A, kIntervals>{problem, where, nothing, smem}.run(maps);
+    Consumer<T, d, A>{problem, where, nothing, smem}.run(maps);
   }
 }
 
 /// The producer, a warp: finds the tiles of queries that see one of the block's keys, from the last one down,
 /// and loads them.
-template <typename T, int d, typename A, bool kIntervals> struct Producer {
+template <typename T, int d, typename A> struct Producer {
   typename A::Shared &smem;
   const typename A::Maps &maps;
   const Sequence<T, d> &sequence;
-  const HstuMask<kIntervals> mask = sequence.template mask<kIntervals>();
+  const ladder::HstuMask<A::intervals> mask = sequence.template mask<A::intervals>();
   const int block_key = sequence.where().z * A::keys;
   const bool issues = elect_one();
 
@@ -201,8 +202,8 @@ template <typename T, int d, typename A, bool kIntervals> struct Producer {
     for (; tile >= 0; tile--) {
       const int first = tile * A::queries + sequence.shift(),
                 last = min(first + A::queries, sequence.k_len) - 1;
-      if constexpr (kIntervals) {
-        if (sees_any(first, last))
+      if constexpr (A::intervals) {
+        if (ladder::warp_sees_any(mask, first, last, block_key, min(block_key + A::keys, sequence.k_len)))
           return {tile, (1 << A::consumers) - 1, 0}; // bounds are data: any tile may be cut
       } else {
         const HstuKeys rows(mask, first, last);
@@ -219,66 +220,11 @@ template <typename T, int d, typename A, bool kIntervals> struct Producer {
     }
     return {-1, 0, 0};
   }
-
-  /// Whether one of the rows first .. last sees one of the block's keys, with intervals. The lanes share the
-  /// rows.
-  __device__ bool sees_any(int first, int last) const {
-    const int end = min(block_key + A::keys, sequence.k_len);
-    bool any = false;
-#pragma unroll 1 // the producer has few registers
-    for (int row = first + lane_id(); row <= last; row += 32) {
-      const int *bound = mask.intervals + row;
-      any |= *bound > block_key;
-#pragma unroll 1
-      for (int b = 1; b < mask.bounds; b += 2) {
-        const int from = bound[b * mask.distance], to = bound[(b + 1) * mask.distance];
-        any |= max(from, block_key) < min(to, end);
-      }
-    }
-    return __any_sync(0xffffffffu, any);
-  }
 };
-
-/// From y = x / 2: p = silu(x), and slope becomes twice silu's slope at x. With t = tanh(y) they are y (1 +
-/// t) and 1 + t + y (1 - t^2). Both are 0 at kHidden, where t is -1.
-constexpr float kHidden = -128.f;
-template <RegisterTile P, RegisterTile Slope, RegisterTile Y>
-__device__ inline void silu_and_double_slope(P &p, Slope &slope, const Y &y) {
-  const auto both = [](float y) {
-    const float t = ladder::ptx::tanh_approx(y), r = 1.f + t;
-    return float2{y * r, fmaf(y, fmaf(-t, t, 1.f), r)};
-  };
-#pragma unroll
-  for (int j = 0; j < Y::span / 16; j++)
-#pragma unroll
-    for (int pair = 0; pair < 4; pair++) {
-      const float2 values = y.pairs[0][j][pair];
-      const float2 first = both(values.x), second = both(values.y);
-      p.pairs[0][j][pair] = pack<typename P::Elem>({first.x, second.x});
-      slope.pairs[0][j][pair] = pack<typename Slope::Elem>({first.y, second.y});
-    }
-}
-
-/// The OR of all words of 16-bit tiles.
-template <RegisterTile... S> __device__ inline uint32_t bits_of(const S &...tiles) {
-  uint32_t bits = 0;
-  const auto add = [&](const auto &tile) {
-#pragma unroll
-    for (const auto &block : tile.pairs[0])
-#pragma unroll
-      for (const auto &pair : block) {
-        uint32_t word;
-        memcpy(&word, &pair, 4);
-        bits |= word;
-      }
-  };
-  (add(tiles), ...);
-  return bits;
-}
 
 /// A consumer: a warpgroup with 64 keys, and their gradients. S and dP are transposed (keys x queries), so
 /// P^T and dS^T are already in the registers that the next products read as operand A. dS is twice its value.
-template <typename T, int d, typename A, bool kIntervals> struct Consumer {
+template <typename T, int d, typename A> struct Consumer {
   using consumers = group<A::warps>;
   const HstuBackwardProblem &problem;
   const BlockOfKeys &where;
@@ -352,11 +298,11 @@ template <typename T, int d, typename A, bool kIntervals> struct Consumer {
   /// in the few tiles that it cuts: the main loop needs the registers.
   template <RegisterTile X> __device__ void hide(X &x, int query) {
     const Sequence<T, d> sequence(problem, where);
-    const auto mask = sequence.template mask<kIntervals>();
+    const auto mask = sequence.template mask<A::intervals>();
     const int first = query + sequence.shift(), last = sequence.k_len - 1,
               first_key = int(where().z) * A::keys + key;
     // Most often the mask cuts only the ends of rows: the diagonal, and a window.
-    const bool only_ends = !kIntervals && first >= mask.contexts &&
+    const bool only_ends = !A::intervals && first >= mask.contexts &&
                            (first_key + 16 <= mask.history || first + X::cols <= mask.history);
     if (only_ends) {
       if (mask.right >= 0)
@@ -375,13 +321,14 @@ template <typename T, int d, typename A, bool kIntervals> struct Consumer {
     const Visit visit = smem.visit(q_turn);
     if (visit.is_cut_for(warpgroup::index()))
       hide(x, visit.tile * A::queries + query);
-    silu_and_double_slope(columns<kQueries>(p_16, query), columns<kQueries>(slope, query), x);
+    ladder::silu_and_double_slope(columns<kQueries>(p_16, query), columns<kQueries>(slope, query), x);
   }
 
   /// The first queries of a tile. Returns 0, computed from P and the slopes.
   __device__ uint32_t compute_first_p() {
     compute_p<A::first_queries>(0);
-    return bits_of(columns<A::first_queries>(p_16, 0), columns<A::first_queries>(slope, 0)) & nothing;
+    return ladder::opaque_zero(nothing, columns<A::first_queries>(p_16, 0),
+                               columns<A::first_queries>(slope, 0));
   }
 
   /// The last queries of the tile.
@@ -492,7 +439,7 @@ template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::warps * 32)
     round_dq(const __grid_constant__ tma::JaggedMap<typename A::QTile> dq_map,
              const __grid_constant__ HstuBackwardProblem problem, float *dq_sums) {
-  const SequenceGradients<T, d, ladder::ThisBlock> sequence(problem);
+  const ladder::SequenceGradients<T, d, ladder::ThisBlock> sequence(problem);
   const HstuProblem &p = problem.forward;
   const int row = blockIdx.z * A::queries, warp = group<A::warps>::warp();
   if (row >= sequence.q_len)
@@ -519,13 +466,13 @@ __global__ void __launch_bounds__(A::warps * 32)
 template <typename T, int d> void launch_head_dim(const HstuBackwardProblem &problem, cudaStream_t stream) {
   using A = Arrangement<T, d>;
   const HstuProblem &p = problem.forward;
-  const size_t words =
-      SequenceGradients<T, d, ladder::ThisBlock>::dq_tiles(p, A::queries) * A::warps * A::DqSums::size;
+  const size_t words = ladder::SequenceGradients<T, d, ladder::ThisBlock>::dq_tiles(p, A::queries) *
+                       A::warps * A::DqSums::size;
   const ladder::Workspace<float> dq_sums(words, stream, "h8_wgmma_gradients: workspace");
   ladder::check(cudaMemsetAsync(dq_sums.data(), 0, words * sizeof(float), stream),
                 "h8_wgmma_gradients: workspace");
 
-  const auto kernel = p.intervals ? differentiate<T, d, A, true> : differentiate<T, d, A, false>;
+  const auto kernel = p.intervals ? differentiate<T, d, WithIntervals<A>> : differentiate<T, d, A>;
   constexpr int smem_bytes = sizeof(typename A::Shared);
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "h8_wgmma_gradients: shared memory");

@@ -33,6 +33,42 @@ __device__ inline void multiply_by_slopes(X &x, Slopes &smem, bool is_first) {
   }
 }
 
+/// From y = x / 2: p = silu(x), and slope becomes twice silu's slope at x. With t = tanh(y) they are y (1 +
+/// t) and 1 + t + y (1 - t^2). Both are 0 at y = -128, where t is -1.
+template <tiles::RegisterTile P, tiles::RegisterTile Slope, tiles::RegisterTile Y>
+__device__ inline void silu_and_double_slope(P &p, Slope &slope, const Y &y) {
+  const auto both = [](float y) {
+    const float t = ladder::ptx::tanh_approx(y), r = 1.f + t;
+    return float2{y * r, fmaf(y, fmaf(-t, t, 1.f), r)};
+  };
+#pragma unroll
+  for (int j = 0; j < Y::span / 16; j++)
+#pragma unroll
+    for (int pair = 0; pair < 4; pair++) {
+      const float2 values = y.pairs[0][j][pair];
+      const float2 first = both(values.x), second = both(values.y);
+      p.pairs[0][j][pair] = tiles::pack<typename P::Elem>({first.x, second.x});
+      slope.pairs[0][j][pair] = tiles::pack<typename Slope::Elem>({first.y, second.y});
+    }
+}
+
+/// Whether one of the rows first .. last sees one of the keys key .. end - 1, where intervals define the
+/// mask. Called by a whole warp, whose lanes share the rows.
+__device__ inline bool warp_sees_any(const HstuMask<true> &mask, int first, int last, int key, int end) {
+  bool any = false;
+#pragma unroll 1 // h8's producer has few registers
+  for (int row = first + tiles::lane_id(); row <= last; row += 32) {
+    const int *bound = mask.intervals + row;
+    any |= *bound > key;
+#pragma unroll 1
+    for (int b = 1; b < mask.bounds; b += 2) {
+      const int from = bound[b * mask.distance], to = bound[(b + 1) * mask.distance];
+      any |= max(from, key) < min(to, end);
+    }
+  }
+  return __any_sync(0xffffffffu, any);
+}
+
 /// The rows and gradients of one sequence and head, those of `Where`.
 template <typename T, int d, typename Where> struct SequenceGradients : Sequence<T, d, Where> {
   using Base = Sequence<T, d, Where>;

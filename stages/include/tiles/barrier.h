@@ -53,6 +53,12 @@ struct Barrier {
   }
 };
 
+/// As Barrier::init, for each of an array's barriers.
+template <int n> __device__ inline void init(Barrier (&barriers)[n], int arrivals) {
+  for (Barrier &barrier : barriers)
+    barrier.init(arrivals);
+}
+
 /// Makes initialised mbarriers visible to TMA.
 __device__ inline void fence_barrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
