@@ -95,10 +95,10 @@ pd.DataFrame(
 # before its own first tile, as it already skipped tiles after its last tile:
 
 # %%
-lessons.source("x2", "/// The first key that a row sees", "min(p.kv_len, row + p.end)")
+lessons.source("x2", "/// The first key that a row sees", "min(mask.kv_len, row + mask.end)")
 
 # %%
-lessons.source("x2", "key = first_key(p, max(row, 0));", "end = end_key(p, row + A::block_rows - 1);")
+lessons.source("x2", "key = first_key(max(row, 0));", "end = end_key(row + A::block_rows - 1);")
 
 # %%
 # %exercise x2_tiles

@@ -11,6 +11,7 @@
 #include "ladder/counter.h"
 #include "ladder/dispatch.h"
 #include "ladder/head.h"
+#include "ladder/jagged_items.h"
 #include "tiles/ring.h"
 #include "tiles/roles.h"
 #include "tiles/tensor_map.h"
@@ -20,6 +21,7 @@
 namespace {
 
 using AttentionProblem = ladder::AttentionVariant; // with the mask's begin and end, and the offsets
+using WorkItem = ladder::JaggedItem;
 using namespace tiles;
 
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
@@ -34,44 +36,6 @@ constexpr float kLowest = -FLT_MAX;
 /// of the weights, and the factor by which O must be rescaled when m has changed.
 template <typename Vec> struct RowState {
   Vec m, l, rescale;
-};
-
-/// A work item: the queries from `row` on of one head of a sequence, and the keys from `key` to `last` that
-/// they see. Query i sees the keys i + begin to i + end - 1. Items are numbered sequence by sequence, and
-/// within one the last rows of all heads come first. Behind the last item there are items without rows.
-struct WorkItem {
-  int row, key, last, begin, end;
-  tma::Segment q, kv; // the head's tokens
-
-  /// The first key that a row sees, and the one after the last.
-  __device__ int first_key(int row) const { return max(0, row + begin); }
-  __device__ int end_key(int row) const { return min(kv.rows, row + end); }
-
-  __device__ WorkItem(const AttentionProblem &p, int rows, unsigned number) : q{0, 0, 0} {
-    for (int b = 0; b < p.batch; b++) {
-      const int first = p.cu_seqlens_q[b], length = p.cu_seqlens_q[b + 1] - first;
-      const unsigned tiles = (length + rows - 1) / rows;
-      if (number < tiles * p.heads) {
-        const int head = number % p.heads, key_first = p.cu_seqlens_k[b];
-        q = {first, length, head};
-        kv = {key_first, p.cu_seqlens_k[b + 1] - key_first, head / (p.heads / p.kv_heads)};
-        row = (tiles - 1 - number / p.heads) * rows;
-        begin = kv.rows - length + p.begin;
-        end = kv.rows - length + p.end;
-        key = first_key(row);
-        last = end_key(min(row + rows, length) - 1);
-        return;
-      }
-      number -= tiles * p.heads;
-    }
-  }
-
-  __device__ static unsigned count(const AttentionProblem &p, int rows) {
-    unsigned tiles = 0;
-    for (int b = 0; b < p.batch; b++)
-      tiles += (p.cu_seqlens_q[b + 1] - p.cu_seqlens_q[b] + rows - 1) / rows;
-    return tiles * p.heads;
-  }
 };
 
 /// Tile sizes for elements T and head dimension d.
@@ -134,13 +98,13 @@ __device__ inline void produce(typename A::Shared &smem, const typename A::Maps 
     const WorkItem item(problem, A::block_rows, number);
     smem.q.wait_empty(q_turn);
     smem.items[q_turn.buffer] = item;
-    smem.q.load_async(q_turn, maps.q, item.row, item.q);
+    smem.q.load_async(q_turn, maps.q, item.row, item.head);
     q_turn.advance();
-    for (int key = item.key; key < item.last; key += A::keys, turn.advance()) {
+    for (int key = item.key; key < item.end; key += A::keys, turn.advance()) {
       smem.k.wait_empty(turn);
-      smem.k.load_async(turn, maps.k, key, item.kv);
+      smem.k.load_async(turn, maps.k, key, item.kv_head);
       smem.v.wait_empty(turn);
-      smem.v.load_async(turn, maps.v, key, item.kv);
+      smem.v.load_async(turn, maps.v, key, item.kv_head);
     }
   }
   // An item without rows, and without a Q, tells the consumers to stop.
@@ -165,18 +129,18 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
   for (bool is_first = true;; is_first = false) {
     auto &q_smem = smem.q.wait_full(q_turn, warpgroup::index());
     const WorkItem &item = smem.items[q_turn.buffer];
-    if (item.q.rows == 0)
+    if (item.head.rows == 0)
       break;
     const int warpgroup_row = item.row + 64 * warpgroup::index(),
               row = warpgroup_row + 16 * warpgroup::warp();
     // A consumer skips the tiles before the first one that its rows see and after the last one, or all if it
     // has no rows.
-    const bool has_rows = warpgroup_row < item.q.rows;
-    const int end = has_rows ? item.end_key(min(warpgroup_row + 64, item.q.rows) - 1) : 0;
+    const bool has_rows = warpgroup_row < item.head.rows;
+    const int end = has_rows ? item.end_key(min(warpgroup_row + 64, item.head.rows) - 1) : 0;
     const int before = item.first_key(warpgroup_row) - item.key;
     const bool sees = item.key + before < end;
     int key = item.key;
-    for (const int first = sees ? key + before / A::keys * A::keys : item.last; key < first;
+    for (const int first = sees ? key + before / A::keys * A::keys : item.end; key < first;
          key += A::keys, k_turn.advance(), v_turn.advance())
       pass_tile<A>(smem, in_turn, key > item.key, k_turn, v_turn);
     zero(o);
@@ -225,11 +189,11 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
       finish_store<A>(smem, o_turn);
     }
 
-    for (; key < item.last; key += A::keys, k_turn.advance(), v_turn.advance())
+    for (; key < item.end; key += A::keys, k_turn.advance(), v_turn.advance())
       pass_tile<A>(smem, in_turn, true, k_turn, v_turn);
 
     if (has_rows) {
-      write<A>(maps, problem, q_smem, o, rows, item.q, warpgroup_row);
+      write<A>(maps, problem, q_smem, o, rows, item.head, warpgroup_row);
     }
     o_turn = q_turn;
     q_turn.advance();
@@ -304,15 +268,15 @@ template <typename A> __device__ inline void finish_store(typename A::Shared &sm
 ///
 /// `late_scale`, by which S is multiplied after the maximum, is scale * log2(e), so exp(s) becomes exp2(s).
 /// For a scale of 0 or below it is 1, and S is scaled before the maximum.
-template <RegisterTile S, typename Vec>
-__device__ inline bool softmax(S &s, RowState<Vec> &rows, const AttentionProblem &problem,
-                               const WorkItem &item, float late_scale, int row, int key) {
+template <RegisterTile S, typename Vec, typename Item>
+__device__ inline bool softmax(S &s, RowState<Vec> &rows, const AttentionProblem &problem, const Item &item,
+                               float late_scale, int row, int key) {
   if (problem.scale <= 0.f)
     mul(s, s, problem.scale * kLog2E);
-  right_fill(s, s, item.kv.rows - key);
-  make_causal(s, s, row + item.end - 1, key);
-  if (row + 15 + item.begin > key)
-    triu(s, s, row + item.begin - key, -INFINITY);
+  right_fill(s, s, item.kv_head.rows - key);
+  make_causal(s, s, row + item.mask.end - 1, key);
+  if (row + 15 + item.mask.begin > key)
+    triu(s, s, row + item.mask.begin - key, -INFINITY);
 
   Vec m_new;
   row_max_in_lane(m_new, s);

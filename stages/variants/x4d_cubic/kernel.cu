@@ -105,14 +105,16 @@ template <typename T, int d, bool has_reference> struct Arrangement {
   };
 };
 
-/// The first key that a row sees, and the one after the last.
-__device__ inline int first_key(const AttentionProblem &p, int row) { return max(0, row + p.begin); }
-__device__ inline int end_key(const AttentionProblem &p, int row) { return min(p.kv_len, row + p.end); }
-
-/// A work item: the queries from `row` on of one head, and the keys from `key` to `end` that they see. Items
-/// are ordered by groups of `together` heads. Within a group the last rows of all heads come first.
+/// A work item: the queries from `row` on of one head, and the keys from `key` to `end` that they see. Query
+/// i sees the keys i + mask.begin to i + mask.end - 1. Items are ordered by groups of `together` heads.
+/// Within a group the last rows of all heads come first.
 template <typename A> struct WorkItem {
+  const AttentionProblem &mask; // begin, end and kv_len
   int row, head, kv_head, key, end;
+
+  /// The first key that a row sees, and the one after the last.
+  __device__ int first_key(int row) const { return max(0, row + mask.begin); }
+  __device__ int end_key(int row) const { return min(mask.kv_len, row + mask.end); }
 
   __host__ __device__ static unsigned per_head(const AttentionProblem &p) {
     return (p.q_len + A::block_rows - 1) / A::block_rows;
@@ -128,15 +130,15 @@ template <typename A> struct WorkItem {
     return last_see_most ? max(min(kMostBytes / head_bytes, kMostHeads), int64_t(1)) : 1;
   }
 
-  __device__ WorkItem(const AttentionProblem &p, unsigned together, unsigned number) {
+  __device__ WorkItem(const AttentionProblem &p, unsigned together, unsigned number) : mask(p) {
     const unsigned per_group = together * per_head(p), group = number / per_group, among = number % per_group;
     const unsigned heads = min(together, p.batch * p.heads - group * together); // fewer in the last group
     // Causal: the last rows see the most keys. The first tile may begin before row 0, by a multiple of 64.
     row = (p.q_len + 63u) / 64 * 64 - (among / heads + 1) * A::block_rows;
     head = group * together + among % heads;
     kv_head = head / (p.heads / p.kv_heads);
-    key = first_key(p, max(row, 0));
-    end = end_key(p, row + A::block_rows - 1);
+    key = first_key(max(row, 0));
+    end = end_key(row + A::block_rows - 1);
   }
 };
 
@@ -216,8 +218,9 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
               row = warpgroup_row + 16 * warpgroup::warp();
     // A consumer skips the tiles before the first one that its rows see and after the last one, or all if it
     // has no rows.
-    const int end = warpgroup_row < 0 ? 0 : end_key(problem, warpgroup_row + 63);
-    const int before = first_key(problem, warpgroup_row) - item.key;
+    const bool has_rows = warpgroup_row >= 0;
+    const int end = has_rows ? item.end_key(warpgroup_row + 63) : 0;
+    const int before = item.first_key(warpgroup_row) - item.key;
     const bool sees = item.key + before < end;
     int key = item.key;
     for (const int first = sees ? key + before / A::keys * A::keys : item.end; key < first;
@@ -238,7 +241,7 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
       warpgroup::mma_wait(s);
       smem.k.release(k_turn);
       k_turn.advance();
-      softmax<A>(s, rows, problem, cap, row, key);
+      softmax<A>(s, rows, item, cap, row, key);
       copy(p_16, s);
 
       for (key += A::keys; key < end; key += A::keys, k_turn.advance(), v_turn.advance()) {
@@ -252,7 +255,7 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
         smem.k.release(k_turn);
 
         // P = exp(S - m)
-        const bool changed = softmax<A>(s, rows, problem, cap, row, key);
+        const bool changed = softmax<A>(s, rows, item, cap, row, key);
         warpgroup::mma_wait(o);
         smem.v.release(v_turn);
         copy(p_16, s);
@@ -272,7 +275,7 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
     for (; key < item.end; key += A::keys, k_turn.advance(), v_turn.advance())
       pass_tile<A>(smem, in_turn, true, k_turn, v_turn);
 
-    if (warpgroup_row >= 0) {
+    if (has_rows) {
       write<A>(maps, problem, q_smem, o, rows, item.head, warpgroup_row);
     }
     o_turn = q_turn;
@@ -350,10 +353,10 @@ template <typename A> __device__ inline void finish_store(typename A::Shared &sm
 /// Turns the products S of a tile, whose first row and key are given, into weights P = exp(s - m) of the
 /// logits s = c tanh(scale S / c). Returns whether m has changed. exp(s) is exp2(s), as c is multiplied by
 /// log2(e).
-template <typename A, RegisterTile S, typename Vec>
-__device__ inline bool softmax(S &s, RowState<Vec> &rows, const AttentionProblem &problem, const Cap &cap,
-                               int row, int key) {
-  const bool edge = key + S::cols > min(problem.kv_len, row + problem.end) || row + 15 + problem.begin > key;
+template <typename A, RegisterTile S, typename Vec, typename Item>
+__device__ inline bool softmax(S &s, RowState<Vec> &rows, const Item &item, const Cap &cap, int row,
+                               int key) {
+  const bool edge = key + S::cols > item.end_key(row) || row + 15 + item.mask.begin > key;
   if (A::fixed && !edge) {
     if (A::has_polynomial && all_small(s, cap.limit))
       detail::map(
@@ -375,10 +378,10 @@ __device__ inline bool softmax(S &s, RowState<Vec> &rows, const AttentionProblem
   }
   mul(s, s, cap.scale);
   tanh(s, s);
-  right_fill(s, s, problem.kv_len - key);
-  make_causal(s, s, row + problem.end - 1, key);
-  if (row + 15 + problem.begin > key)
-    triu(s, s, row + problem.begin - key, -INFINITY);
+  right_fill(s, s, item.mask.kv_len - key);
+  make_causal(s, s, row + item.mask.end - 1, key);
+  if (row + 15 + item.mask.begin > key)
+    triu(s, s, row + item.mask.begin - key, -INFINITY);
 
   const bool changed = !A::fixed && follow_maximum(s, rows, cap.late_scale);
   mul(s, s, cap.late_scale);
@@ -437,10 +440,9 @@ void ladder::launch(const AttentionProblem &p, cudaStream_t stream) {
     using T = decltype(element);
     constexpr bool may_be_fixed = std::is_same_v<T, __nv_bfloat16>;
     dispatch_head_dim<64, 128, 256>(p, [&](auto d) {
-      if (may_be_fixed && variant.softcap <= kLargestCap)
-        launch_head_dim<T, d, may_be_fixed>(variant, stream);
-      else
-        launch_head_dim<T, d, false>(variant, stream);
+      const bool fixed = may_be_fixed && variant.softcap <= kLargestCap;
+      fixed ? launch_head_dim<T, d, may_be_fixed>(variant, stream)
+            : launch_head_dim<T, d, false>(variant, stream);
     });
   });
 }
