@@ -22,13 +22,6 @@ LONGER = {
     named("v2"): (115, "from scalar arithmetic to fragments: nothing of the loops' inside stays"),
     named("v3b"): (155, "the tile library arrives: most of these lines are its own"),
     named("v8"): (80, "the library's mbarriers, rings and TMA loads arrive"),
-    named("b2"): (
-        65,
-        "dQ takes another way: dS in shared memory, atomic sums, and a kernel that rounds them",
-    ),
-    named("b4"): (65, "five products on wgmma, and no pairs of warps"),
-    named("b4b"): (65, "loads of six operands by TMA, two of them vectors"),
-    named("b4d"): (70, "roles, and TMA stores, which gain only with them"),
     named("b5d"): (
         105,
         "tiles that leave no room for the rings' padding have barriers of their own; exponentials are in two "
@@ -42,10 +35,6 @@ LONGER = {
         130,
         "work items round shares of sums, with TMA stores from the memory of dS; and a ring with counters, "
         "for which the producer and the store warps wait",
-    ),
-    named("x1"): (
-        85,
-        "work items that find their sequence, half of these lines; and TMA stores of jagged tensors",
     ),
     named("x1b"): (
         95,
@@ -73,9 +62,13 @@ LONGER = {
         105,
         "v12's tile scheduler: work items beside Q, tiles that end with the last query, groups of heads",
     ),
+    named("h8a"): (
+        130,
+        "HSTU attention's gradients instead of attention's: silu's slope, tiles of one sequence, and factors",
+    ),
     named("h8"): (
-        255,
-        "HSTU's gradients instead of attention's: silu's slope, and a mask that the producer reads",
+        130,
+        "the masks of h2: the producer searches the mask, all warps follow its visits, consumers hide",
     ),
 }
 #: The most lines of code of a function.

@@ -29,7 +29,8 @@ __global__ void __launch_bounds__(128 * (kConsumers + 1), 1)
   extern __shared__ __align__(1024) unsigned char bytes[];
   auto &smem = *reinterpret_cast<Shared<cols> *>(bytes);
   if (threadIdx.x == 0) {
-    smem.ring.init(4 * kConsumers);
+    init(smem.ring.full, 1);
+    init(smem.ring.empty, 4 * kConsumers);
     fence_barrier_init();
   }
   __syncthreads();

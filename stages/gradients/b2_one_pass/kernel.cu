@@ -20,7 +20,7 @@ constexpr int kBuffers = 2;
 /// A block's arrangement for elements T and head dimension d.
 template <typename T, int d> struct Arrangement {
   static constexpr int rows = d == 64 ? 32 : 16, warps = d == 32 ? 8 : 4; // keys per warp, warps per block
-  static constexpr int keys = warps * rows;
+  static constexpr int keys = warps * rows, threads = 32 * warps;
   // Of a tile of queries, a warp computes S^T and dP^T for part_queries at a time: as many as fit into its
   // registers beside dK and dV.
   static constexpr int queries = d == 128 ? 32 : 64, part_queries = d == 64 ? 32 : queries;
@@ -42,19 +42,18 @@ template <typename T, int d, typename A> struct KeyGradients;
 template <int d, typename A> struct DqPart;
 
 template <typename T, int d, typename A>
-__global__ void __launch_bounds__(A::warps * 32)
+__global__ void __launch_bounds__(A::threads)
     differentiate(const __grid_constant__ AttentionBackwardProblem p,
                   const __grid_constant__ RowStatistics statistics, float *dq_sums) {
   using block = group<A::warps>;
-  const int kv_head = ladder::block_kv_head(), block_key = blockIdx.y * A::keys;
-  const ladder::Steps<A::queries> steps(p, kv_head, block_key);
-  const ladder::BackwardHead<T, d> key_head{p, 0, kv_head};
+  const ladder::Steps<A::queries> steps(p, ladder::block_kv_head(), blockIdx.y * A::keys);
+  const ladder::BackwardHead<T, d> key_head{p, 0, steps.kv_head};
 
   extern __shared__ __align__(128) unsigned char bytes[];
   auto &smem = *reinterpret_cast<typename A::Shared *>(bytes);
   const auto load_step = [&](int step, QueryTile tile) {
     if (step < steps.count()) {
-      const ladder::BackwardHead<T, d> head{p, tile.head, kv_head};
+      const ladder::BackwardHead<T, d> head{p, tile.head, steps.kv_head};
       const int query = steps.query(tile), buffer = step % kBuffers;
       block::load_async(smem.q[buffer], head.q(), query);
       block::load_async(smem.d_o[buffer], head.d_o(), query);
@@ -63,11 +62,11 @@ __global__ void __launch_bounds__(A::warps * 32)
     }
     async_commit();
   };
-  KeyGradients<T, d, A> gradients{};
+  KeyGradients<T, d, A> gradients{p, steps, smem};
   const DqPart<d, A> dq_part;
 
-  block::load_async(smem.k, key_head.k(), block_key);
-  block::load_async(smem.v, key_head.v(), block_key);
+  block::load_async(smem.k, key_head.k(), steps.key);
+  block::load_async(smem.v, key_head.v(), steps.key);
   QueryTile tile = steps.first(), before = tile;
   load_step(0, tile);
   // The dQ of a step is computed in the next step, so that one barrier serves both.
@@ -77,25 +76,27 @@ __global__ void __launch_bounds__(A::warps * 32)
     load_step(step + 1, after);
 #pragma unroll 1
     for (int query = 0; step < steps.count() && query < A::queries; query += A::part_queries)
-      gradients.add(p, smem, step % kBuffers, query, block_key, steps.query(tile));
+      gradients.add(step % kBuffers, query, steps.query(tile));
     if (step > 0)
       dq_part.add(smem, (step - 1) % kBuffers, dq_sums, steps.dq_tile(before));
     before = tile;
     tile = after;
   }
-  gradients.write(key_head, block_key, p.scale);
+  gradients.write(key_head);
 }
 
 /// The gradients of a warp's keys, dV and dK, as sums over the queries. All products are transposed (keys x
 /// queries), so P^T and dS^T are already in the registers that the next products read as operand A.
 template <typename T, int d, typename A> struct KeyGradients {
+  const AttentionBackwardProblem &p;
+  const ladder::Steps<A::queries> &steps;
+  typename A::Shared &smem;
   const int key = threadIdx.x / 32 * A::rows; // the first of them in the block
-  RegTile<float, A::rows, d> dv, dk;
+  RegTile<float, A::rows, d> dv{}, dk{};
 
   /// Adds the contributions of the queries from `query` on of a buffer. The buffer begins with query
-  /// `tile_query` of the head, the block with key `block_key`.
-  __device__ void add(const AttentionBackwardProblem &p, typename A::Shared &smem, int buffer, int query,
-                      int block_key, int tile_query) {
+  /// `tile_query` of the head.
+  __device__ void add(int buffer, int query, int tile_query) {
     const auto q = part<A::part_queries, d>(smem.q[buffer], query);
     const auto d_o = part<A::part_queries, d>(smem.d_o[buffer], query);
     RegTile<float, A::rows, A::part_queries> s, dp;
@@ -106,9 +107,9 @@ template <typename T, int d, typename A> struct KeyGradients {
     mma_ABt(s, part<A::rows, d>(smem.k, key), q, s);
     mul(s, s, p.scale * kLog2E);
     sub_col(s, s, smem.lse[buffer], query);
-    lower_fill(s, s, p.kv_len - block_key - key);
+    lower_fill(s, s, p.kv_len - steps.key - key);
     if (p.is_causal)
-      make_causal_t(s, s, block_key + key, tile_query + query);
+      make_causal_t(s, s, steps.key + key, tile_query + query);
     exp2(s, s);
     copy(p_16, s);
     mma_AB(dv, p_16, d_o, dv);
@@ -124,21 +125,20 @@ template <typename T, int d, typename A> struct KeyGradients {
     mma_AB(dk, ds_16, q, dk);
   }
 
-  __device__ void write(const ladder::BackwardHead<T, d> &head, int block_key, float scale) {
+  __device__ void write(const ladder::BackwardHead<T, d> &head) {
     RegTile<T, A::rows, d> out;
     copy(out, dv);
-    store(head.dv(), out, block_key + key);
-    mul(dk, dk, scale);
+    store(head.dv(), out, steps.key + key);
+    mul(dk, dk, p.scale);
     copy(out, dk);
-    store(head.dk(), out, block_key + key);
+    store(head.dk(), out, steps.key + key);
   }
 };
 
 /// The calling warp's part of a tile of dQ.
 template <int d, typename A> struct DqPart {
   static constexpr int across = d / A::dq_cols;
-  int row = group<A::warps>::warp() / across * A::dq_rows,
-      col = group<A::warps>::warp() % across * A::dq_cols;
+  int warp = group<A::warps>::warp(), row = warp / across * A::dq_rows, col = warp % across * A::dq_cols;
 
   /// The calling warp's place among the sums of all (batch, query head), tiles and warps.
   __device__ static typename A::DqSums sums(float *dq_sums, int64_t tile) {
@@ -159,14 +159,14 @@ template <int d, typename A> struct DqPart {
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::warps * 32)
     round_dq(const __grid_constant__ AttentionBackwardProblem p, float *dq_sums) {
-  const int64_t head = int64_t(blockIdx.z) * p.heads + blockIdx.y;
+  const int64_t query_head = int64_t(blockIdx.z) * p.heads + blockIdx.y;
   const DqPart<d, A> mine;
   RegTile<float, A::dq_rows, A::dq_cols> dq;
   RegTile<T, A::dq_rows, A::dq_cols> out;
-  load(dq, mine.sums(dq_sums, head * gridDim.x + blockIdx.x));
+  load(dq, mine.sums(dq_sums, query_head * gridDim.x + blockIdx.x));
   mul(dq, dq, p.scale);
   copy(out, dq);
-  store(ladder::BackwardHead<T, d>{p, head, 0}.dq(), out, blockIdx.x * A::queries + mine.row, mine.col);
+  store(ladder::BackwardHead<T, d>{p, query_head, 0}.dq(), out, blockIdx.x * A::queries + mine.row, mine.col);
 }
 
 template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem &p, cudaStream_t stream) {
@@ -183,7 +183,7 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
   static_assert(smem_bytes <= 99 * 1024);
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "b2_one_pass: shared memory");
-  kernel<<<ladder::key_grid(p, A::keys), A::warps * 32, smem_bytes, stream>>>(p, statistics, dq_sums);
+  kernel<<<ladder::key_grid(p, A::keys), A::threads, smem_bytes, stream>>>(p, statistics, dq_sums);
   ladder::check(cudaGetLastError(), "b2_one_pass: launch");
   const dim3 dq_grid = ladder::launch_grid((p.q_len + A::queries - 1) / A::queries, p.heads, p.batch);
   round_dq<T, d, A><<<dq_grid, A::warps * 32, 0, stream>>>(p, dq_sums);

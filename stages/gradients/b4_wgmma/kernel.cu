@@ -27,7 +27,7 @@ constexpr float kUnshift = 1.f / (1 << kShift);
 template <typename T, int d> struct Arrangement {
   // Warpgroups of 64 keys each, and the queries of a tile. Per thread, dV and dK take d registers, S^T and
   // dP^T `queries` registers.
-  static constexpr int warpgroups = 2, warps = 4 * warpgroups, keys = 64 * warpgroups;
+  static constexpr int warpgroups = 2, warps = 4 * warpgroups, threads = 32 * warps, keys = 64 * warpgroups;
   static constexpr int queries = d == 128 ? 64 : 128;
 
   struct Shared {
@@ -46,19 +46,18 @@ template <typename T, int d, typename A> struct KeyGradients;
 template <int d, typename A> struct DqPart;
 
 template <typename T, int d, typename A>
-__global__ void __launch_bounds__(A::warps * 32)
+__global__ void __launch_bounds__(A::threads, 1)
     differentiate(const __grid_constant__ AttentionBackwardProblem p,
                   const __grid_constant__ RowStatistics statistics, float *dq_sums) {
   using block = group<A::warps>;
-  const int kv_head = ladder::block_kv_head(), block_key = blockIdx.y * A::keys;
-  const ladder::Steps<A::queries> steps(p, kv_head, block_key);
-  const ladder::BackwardHead<T, d> key_head{p, 0, kv_head};
+  const ladder::Steps<A::queries> steps(p, ladder::block_kv_head(), blockIdx.y * A::keys);
+  const ladder::BackwardHead<T, d> key_head{p, 0, steps.kv_head};
 
   extern __shared__ __align__(1024) unsigned char bytes[];
   auto &smem = *reinterpret_cast<typename A::Shared *>(bytes);
   const auto load_step = [&](int step, QueryTile tile) {
     if (step < steps.count()) {
-      const ladder::BackwardHead<T, d> head{p, tile.head, kv_head};
+      const ladder::BackwardHead<T, d> head{p, tile.head, steps.kv_head};
       const int query = steps.query(tile), buffer = step % kBuffers;
       block::load_async(smem.q[buffer], head.q(), query);
       block::load_async(smem.d_o[buffer], head.d_o(), query);
@@ -67,11 +66,11 @@ __global__ void __launch_bounds__(A::warps * 32)
     }
     async_commit();
   };
-  KeyGradients<T, d, A> gradients{};
+  KeyGradients<T, d, A> gradients{p, steps, smem};
   const DqPart<d, A> dq_part;
 
-  block::load_async(smem.k, key_head.k(), block_key);
-  block::load_async(smem.v, key_head.v(), block_key);
+  block::load_async(smem.k, key_head.k(), steps.key);
+  block::load_async(smem.v, key_head.v(), steps.key);
   QueryTile tile = steps.first(), before = tile;
   load_step(0, tile);
   // The dQ of a step is computed in the next step, so that one barrier serves both.
@@ -82,27 +81,27 @@ __global__ void __launch_bounds__(A::warps * 32)
     const QueryTile after = steps.after(tile);
     load_step(step + 1, after);
     if (step < steps.count())
-      gradients.add(p, smem, step % kBuffers, block_key, steps.query(tile));
+      gradients.add(step % kBuffers, steps.query(tile));
     if (step > 0)
       dq_part.add(smem, (step - 1) % kBuffers, dq_sums, steps.dq_tile(before));
     before = tile;
     tile = after;
   }
-  gradients.write(key_head, block_key, p.scale);
+  gradients.write(key_head);
 }
 
 /// The gradients of a warpgroup's keys, dV and dK, as sums over the queries. All products are transposed
 /// (keys x queries), so P^T and dS^T are already in the registers that the next products read as operand A.
 template <typename T, int d, typename A> struct KeyGradients {
+  const AttentionBackwardProblem &p;
+  const ladder::Steps<A::queries> &steps;
+  typename A::Shared &smem;
   const int group_key = 64 * warpgroup::index(), key = group_key + 16 * warpgroup::warp(); // in the block
-  RegTile<float, 16, d> dv, dk;
+  RegTile<float, 16, d> dv{}, dk{};
 
-  /// Adds the contributions of a buffer's queries. They begin with query `tile_query` of the head, the block
-  /// begins with key `block_key`.
-  __device__ void add(const AttentionBackwardProblem &p, typename A::Shared &smem, int buffer, int block_key,
-                      int tile_query) {
-    const auto k = part<64, d>(smem.k, group_key);
-    const auto v = part<64, d>(smem.v, group_key);
+  /// Adds the contributions of a buffer's queries. They begin with query `tile_query` of the head.
+  __device__ void add(int buffer, int tile_query) {
+    const auto k = part<64, d>(smem.k, group_key), v = part<64, d>(smem.v, group_key);
     const auto &q = smem.q[buffer], &d_o = smem.d_o[buffer];
     RegTile<float, 16, A::queries> s, dp;
     RegTile<T, 16, A::queries> p_16, ds_16;
@@ -112,9 +111,9 @@ template <typename T, int d, typename A> struct KeyGradients {
     warpgroup::mma_wait(s);
     mul(s, s, p.scale * kLog2E);
     sub_col(s, s, smem.lse[buffer]);
-    lower_fill(s, s, p.kv_len - block_key - key);
+    lower_fill(s, s, p.kv_len - steps.key - key);
     if (p.is_causal)
-      make_causal_t(s, s, block_key + key, tile_query);
+      make_causal_t(s, s, steps.key + key, tile_query);
     exp2(s, s);
 
     // dP^T = V dO^T, dV += P^T dO
@@ -134,14 +133,14 @@ template <typename T, int d, typename A> struct KeyGradients {
     warpgroup::mma_wait(dk);
   }
 
-  __device__ void write(const ladder::BackwardHead<T, d> &head, int block_key, float scale) {
+  __device__ void write(const ladder::BackwardHead<T, d> &head) {
     RegTile<T, 16, d> out;
     mul(dv, dv, kUnshift);
     copy(out, dv);
-    store(head.dv(), out, block_key + key);
-    mul(dk, dk, scale);
+    store(head.dv(), out, steps.key + key);
+    mul(dk, dk, p.scale);
     copy(out, dk);
-    store(head.dk(), out, block_key + key);
+    store(head.dk(), out, steps.key + key);
   }
 };
 
@@ -169,15 +168,15 @@ template <int d, typename A> struct DqPart {
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::warps * 32)
     round_dq(const __grid_constant__ AttentionBackwardProblem p, float *dq_sums) {
-  const int64_t head = int64_t(blockIdx.z) * p.heads + blockIdx.y;
+  const int64_t query_head = int64_t(blockIdx.z) * p.heads + blockIdx.y;
   const DqPart<d, A> mine;
   RegTile<float, 16, A::dq_cols> dq;
   RegTile<T, 16, A::dq_cols> out;
-  load(dq, mine.sums(dq_sums, head * gridDim.x + blockIdx.x));
+  load(dq, mine.sums(dq_sums, query_head * gridDim.x + blockIdx.x));
   mul(dq, dq, p.scale);
   copy(out, dq);
   const int row = blockIdx.x * A::queries + mine.row + 16 * warpgroup::warp();
-  store(ladder::BackwardHead<T, d>{p, head, 0}.dq(), out, row, mine.col);
+  store(ladder::BackwardHead<T, d>{p, query_head, 0}.dq(), out, row, mine.col);
 }
 
 template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem &p, cudaStream_t stream) {
@@ -193,7 +192,7 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
   constexpr int smem_bytes = sizeof(typename A::Shared);
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "b4_wgmma: shared memory");
-  kernel<<<ladder::key_grid(p, A::keys), A::warps * 32, smem_bytes, stream>>>(p, statistics, dq_sums);
+  kernel<<<ladder::key_grid(p, A::keys), A::threads, smem_bytes, stream>>>(p, statistics, dq_sums);
   ladder::check(cudaGetLastError(), "b4_wgmma: launch");
   const dim3 dq_grid = ladder::launch_grid((p.q_len + A::queries - 1) / A::queries, p.heads, p.batch);
   round_dq<T, d, A><<<dq_grid, A::warps * 32, 0, stream>>>(p, dq_sums);

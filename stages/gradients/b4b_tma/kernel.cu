@@ -30,7 +30,7 @@ constexpr float kUnshift = 1.f / (1 << kShift);
 template <typename T, int d> struct Arrangement {
   // Warpgroups of 64 keys each, and the queries of a tile. Per thread, dV and dK take d registers, S^T and
   // dP^T `queries` registers.
-  static constexpr int warpgroups = 2, warps = 4 * warpgroups, keys = 64 * warpgroups;
+  static constexpr int warpgroups = 2, warps = 4 * warpgroups, threads = 32 * warps, keys = 64 * warpgroups;
   static constexpr int queries = d == 128 ? 64 : 128;
 
   using KTile = SharedTile<T, keys, d>;
@@ -55,13 +55,13 @@ template <typename T, int d, typename A> struct KeyGradients;
 template <int d, typename A> struct DqPart;
 
 template <typename T, int d, typename A>
-__global__ void __launch_bounds__(A::warps * 32)
+__global__ void __launch_bounds__(A::threads, 1)
     differentiate(const __grid_constant__ typename A::Maps maps,
                   const __grid_constant__ AttentionBackwardProblem p,
                   const __grid_constant__ RowStatistics statistics, float *dq_sums) {
   using block = group<A::warps>;
-  const int kv_head = ladder::block_kv_head(), block_key = blockIdx.y * A::keys;
-  const ladder::Steps<A::queries> steps(p, kv_head, block_key);
+  const ladder::Steps<A::queries> steps(p, ladder::block_kv_head(), blockIdx.y * A::keys);
+  const ladder::BackwardHead<T, d> key_head{p, 0, steps.kv_head};
 
   extern __shared__ __align__(1024) unsigned char bytes[];
   auto &smem = *reinterpret_cast<typename A::Shared *>(bytes);
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(A::warps * 32)
     fence_barrier_init();
   }
   __syncthreads();
-  Turn<kBuffers> loading, turn; // the buffers to load and to use next
+  Turn<kBuffers> loading; // the next buffers to load
   const auto load_step = [&](int step, QueryTile tile) {
     if (threadIdx.x == 0 && step < steps.count()) {
       const int head = tile.head, query = steps.query(tile);
@@ -86,12 +86,13 @@ __global__ void __launch_bounds__(A::warps * 32)
       loading.advance();
     }
   };
-  KeyGradients<T, d, A> gradients{};
+  KeyGradients<T, d, A> gradients{p, steps, smem};
   const DqPart<d, A> dq_part;
+  Turn<kBuffers> turn; // the next buffers to use
 
   if (threadIdx.x == 0) {
-    smem.k.load_async({}, maps.k, block_key, kv_head);
-    smem.v.load_async({}, maps.v, block_key, kv_head);
+    smem.k.load_async({}, maps.k, steps.key, steps.kv_head);
+    smem.v.load_async({}, maps.v, steps.key, steps.kv_head);
   }
   QueryTile tile = steps.first(), before = tile;
   load_step(0, tile);
@@ -104,27 +105,28 @@ __global__ void __launch_bounds__(A::warps * 32)
     const QueryTile after = steps.after(tile);
     load_step(step + 1, after);
     if (step < steps.count())
-      gradients.add(p, smem, turn, block_key, steps.query(tile));
+      gradients.add(turn, steps.query(tile));
     if (step > 0)
       dq_part.add(smem, (step - 1) % kBuffers, dq_sums, steps.dq_tile(before));
     before = tile;
     tile = after;
   }
-  gradients.write({p, 0, kv_head}, block_key, p.scale);
+  gradients.write(key_head);
 }
 
 /// The gradients of a warpgroup's keys, dV and dK, as sums over the queries. All products are transposed
 /// (keys x queries), so P^T and dS^T are already in the registers that the next products read as operand A.
 template <typename T, int d, typename A> struct KeyGradients {
+  const AttentionBackwardProblem &p;
+  const ladder::Steps<A::queries> &steps;
+  typename A::Shared &smem;
   const int group_key = 64 * warpgroup::index(), key = group_key + 16 * warpgroup::warp(); // in the block
-  RegTile<float, 16, d> dv, dk;
+  RegTile<float, 16, d> dv{}, dk{};
 
-  /// Adds the contributions of a buffer's queries. They begin with query `tile_query` of the head, the block
-  /// begins with key `block_key`.
-  __device__ void add(const AttentionBackwardProblem &p, typename A::Shared &smem, Turn<kBuffers> turn,
-                      int block_key, int tile_query) {
-    const auto k = part<64, d>(smem.k.tiles[0][0], group_key);
-    const auto v = part<64, d>(smem.v.tiles[0][0], group_key);
+  /// Adds the contributions of a buffer's queries. They begin with query `tile_query` of the head.
+  __device__ void add(Turn<kBuffers> turn, int tile_query) {
+    const int buffer = turn.buffer;
+    const auto k = part<64, d>(smem.k.tiles[0][0], group_key), v = part<64, d>(smem.v.tiles[0][0], group_key);
     const auto &q = smem.q.wait_full(turn), &d_o = smem.d_o.wait_full(turn);
     RegTile<float, 16, A::queries> s, dp;
     RegTile<T, 16, A::queries> p_16, ds_16;
@@ -133,10 +135,10 @@ template <typename T, int d, typename A> struct KeyGradients {
     warpgroup::mma_ABt(s, k, q);
     warpgroup::mma_wait(s);
     mul(s, s, p.scale * kLog2E);
-    sub_col(s, s, smem.lse[turn.buffer]);
-    lower_fill(s, s, p.kv_len - block_key - key);
+    sub_col(s, s, smem.lse[buffer]);
+    lower_fill(s, s, p.kv_len - steps.key - key);
     if (p.is_causal)
-      make_causal_t(s, s, block_key + key, tile_query);
+      make_causal_t(s, s, steps.key + key, tile_query);
     exp2(s, s);
 
     // dP^T = V dO^T, dV += P^T dO
@@ -147,10 +149,10 @@ template <typename T, int d, typename A> struct KeyGradients {
 
     // dS^T = P^T (dP^T - delta), dK += dS^T Q
     mul(dp, dp, kUnshift);
-    sub_col(dp, dp, smem.delta[turn.buffer]);
+    sub_col(dp, dp, smem.delta[buffer]);
     mul(dp, dp, s);
     copy(ds_16, dp);
-    auto ds_smem = part<16, A::queries>(smem.ds[turn.buffer], key);
+    auto ds_smem = part<16, A::queries>(smem.ds[buffer], key);
     store(ds_smem, ds_16);
     warpgroup::mma_AB(dk, ds_16, q, dk);
     warpgroup::mma_wait(dk);
@@ -159,14 +161,14 @@ template <typename T, int d, typename A> struct KeyGradients {
     smem.q.release(turn);
   }
 
-  __device__ void write(const ladder::BackwardHead<T, d> &head, int block_key, float scale) {
+  __device__ void write(const ladder::BackwardHead<T, d> &head) {
     RegTile<T, 16, d> out;
     mul(dv, dv, kUnshift);
     copy(out, dv);
-    store(head.dv(), out, block_key + key);
-    mul(dk, dk, scale);
+    store(head.dv(), out, steps.key + key);
+    mul(dk, dk, p.scale);
     copy(out, dk);
-    store(head.dk(), out, block_key + key);
+    store(head.dk(), out, steps.key + key);
   }
 };
 
@@ -194,15 +196,15 @@ template <int d, typename A> struct DqPart {
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::warps * 32)
     round_dq(const __grid_constant__ AttentionBackwardProblem p, float *dq_sums) {
-  const int64_t head = int64_t(blockIdx.z) * p.heads + blockIdx.y;
+  const int64_t query_head = int64_t(blockIdx.z) * p.heads + blockIdx.y;
   const DqPart<d, A> mine;
   RegTile<float, 16, A::dq_cols> dq;
   RegTile<T, 16, A::dq_cols> out;
-  load(dq, mine.sums(dq_sums, head * gridDim.x + blockIdx.x));
+  load(dq, mine.sums(dq_sums, query_head * gridDim.x + blockIdx.x));
   mul(dq, dq, p.scale);
   copy(out, dq);
   const int row = blockIdx.x * A::queries + mine.row + 16 * warpgroup::warp();
-  store(ladder::BackwardHead<T, d>{p, head, 0}.dq(), out, row, mine.col);
+  store(ladder::BackwardHead<T, d>{p, query_head, 0}.dq(), out, row, mine.col);
 }
 
 template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem &p, cudaStream_t stream) {
@@ -224,7 +226,7 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
       .k = tma::tensor_map<typename A::KTile>(p.k, p.k_strides, p.kv_len, p.kv_heads, p.batch),
       .v = tma::tensor_map<typename A::KTile>(p.v, p.v_strides, p.kv_len, p.kv_heads, p.batch),
   };
-  kernel<<<ladder::key_grid(p, A::keys), A::warps * 32, smem_bytes, stream>>>(maps, p, statistics, dq_sums);
+  kernel<<<ladder::key_grid(p, A::keys), A::threads, smem_bytes, stream>>>(maps, p, statistics, dq_sums);
   ladder::check(cudaGetLastError(), "b4b_tma: launch");
   const dim3 dq_grid = ladder::launch_grid((p.q_len + A::queries - 1) / A::queries, p.heads, p.batch);
   round_dq<T, d, A><<<dq_grid, A::warps * 32, 0, stream>>>(p, dq_sums);

@@ -116,12 +116,10 @@ template <typename T, int d, typename A> struct Consumer {
   float *dq_sums;
   const int group_key = 64 * warpgroup::index(), key = group_key + 16 * warpgroup::warp(); // in the block
   const DqPart<d, A> dq_part;
-  RegTile<float, 16, d> dv, dk;
+  RegTile<float, 16, d> dv{}, dk{};
   Turn<kBuffers> turn;
 
   __device__ void run(const typename A::Maps &maps) {
-    zero(dv);
-    zero(dk);
     smem.k.wait_full({});
     smem.v.wait_full({});
     QueryTile tile = steps.first(), before = tile;
@@ -130,7 +128,7 @@ template <typename T, int d, typename A> struct Consumer {
       fence_async_proxy(); // makes the stores of dS^T visible to wgmma
       consumers::sync(1);
       if (step < steps.count())
-        add(steps.query(tile));
+        add(turn, steps.query(tile));
       if (step > 0)
         dq_part.add(smem, (step - 1) % kBuffers, dq_sums, steps.dq_tile(before));
       before = tile;
@@ -139,9 +137,9 @@ template <typename T, int d, typename A> struct Consumer {
   }
 
   /// Adds the contributions of a buffer's queries, which begin with query `tile_query` of the head.
-  __device__ void add(int tile_query) {
-    const auto k = part<64, d>(smem.k.tiles[0][0], group_key);
-    const auto v = part<64, d>(smem.v.tiles[0][0], group_key);
+  __device__ void add(Turn<kBuffers> turn, int tile_query) {
+    const int buffer = turn.buffer;
+    const auto k = part<64, d>(smem.k.tiles[0][0], group_key), v = part<64, d>(smem.v.tiles[0][0], group_key);
     const auto &q = smem.q.wait_full(turn), &d_o = smem.d_o.wait_full(turn);
     RegTile<float, 16, A::queries> s, dp;
     RegTile<T, 16, A::queries> p_16, ds_16;
@@ -150,7 +148,7 @@ template <typename T, int d, typename A> struct Consumer {
     warpgroup::mma_ABt(s, k, q);
     warpgroup::mma_wait(s);
     mul(s, s, p.scale * kLog2E);
-    sub_col(s, s, smem.lse[turn.buffer]);
+    sub_col(s, s, smem.lse[buffer]);
     lower_fill(s, s, p.kv_len - steps.key - key);
     if (p.is_causal)
       make_causal_t(s, s, steps.key + key, tile_query);
@@ -164,10 +162,10 @@ template <typename T, int d, typename A> struct Consumer {
 
     // dS^T = P^T (dP^T - delta), dK += dS^T Q
     mul(dp, dp, kUnshift);
-    sub_col(dp, dp, smem.delta[turn.buffer]);
+    sub_col(dp, dp, smem.delta[buffer]);
     mul(dp, dp, s);
     copy(ds_16, dp);
-    auto ds_smem = part<16, A::queries>(smem.ds[turn.buffer], key);
+    auto ds_smem = part<16, A::queries>(smem.ds[buffer], key);
     store(ds_smem, ds_16);
     warpgroup::mma_AB(dk, ds_16, q, dk);
     warpgroup::mma_wait(dk);
@@ -222,15 +220,15 @@ template <int d, typename A> struct DqPart {
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::warps * 32)
     round_dq(const __grid_constant__ AttentionBackwardProblem p, float *dq_sums) {
-  const int64_t head = int64_t(blockIdx.z) * p.heads + blockIdx.y;
+  const int64_t query_head = int64_t(blockIdx.z) * p.heads + blockIdx.y;
   const DqPart<d, A> mine;
   RegTile<float, 16, A::dq_cols> dq;
   RegTile<T, 16, A::dq_cols> out;
-  load(dq, mine.sums(dq_sums, head * gridDim.x + blockIdx.x));
+  load(dq, mine.sums(dq_sums, query_head * gridDim.x + blockIdx.x));
   mul(dq, dq, p.scale);
   copy(out, dq);
   const int row = blockIdx.x * A::queries + mine.row + 16 * warpgroup::warp();
-  store(ladder::BackwardHead<T, d>{p, head, 0}.dq(), out, row, mine.col);
+  store(ladder::BackwardHead<T, d>{p, query_head, 0}.dq(), out, row, mine.col);
 }
 
 template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem &p, cudaStream_t stream) {

@@ -165,9 +165,7 @@ template <typename T, int d, typename A> struct Consumer {
   }
 
   /// The consumer's rows of K or V.
-  __device__ auto rows_of(Ring<typename A::KTile, 1> &ring) const {
-    return part<64, d>(ring.tiles[0][0], group_key);
-  }
+  __device__ auto rows_of(auto &ring) const { return part<64, d>(ring.tiles[0][0], group_key); }
 
   __device__ auto part_of_d_o(int query) const { return part<64, d>(smem.d_o.tiles[turn.buffer][0], query); }
 
@@ -267,15 +265,15 @@ template <int d, typename A> struct DqPart {
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::warps * 32)
     round_dq(const __grid_constant__ AttentionBackwardProblem p, float *dq_sums) {
-  const int64_t head = int64_t(blockIdx.z) * p.heads + blockIdx.y;
+  const int64_t query_head = int64_t(blockIdx.z) * p.heads + blockIdx.y;
   const DqPart<d, A> mine;
   RegTile<float, 16, A::dq_cols> dq;
   RegTile<T, 16, A::dq_cols> out;
-  load(dq, mine.sums(dq_sums, head * gridDim.x + blockIdx.x));
+  load(dq, mine.sums(dq_sums, query_head * gridDim.x + blockIdx.x));
   mul(dq, dq, p.scale);
   copy(out, dq);
   const int row = blockIdx.x * A::queries + mine.row + 16 * warpgroup::warp();
-  store(ladder::BackwardHead<T, d>{p, head, 0}.dq(), out, row, mine.col);
+  store(ladder::BackwardHead<T, d>{p, query_head, 0}.dq(), out, row, mine.col);
 }
 
 template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem &p, cudaStream_t stream) {

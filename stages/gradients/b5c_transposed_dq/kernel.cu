@@ -178,9 +178,7 @@ template <typename T, int d, typename A> struct Consumer {
   }
 
   /// The consumer's rows of K or V.
-  __device__ auto rows_of(Ring<typename A::KTile, 1> &ring) const {
-    return part<64, d>(ring.tiles[0][0], group_key);
-  }
+  __device__ auto rows_of(auto &ring) const { return part<64, d>(ring.tiles[0][0], group_key); }
 
   /// P^T = exp(scale S^T - lse), for the queries from `tile_query` on of a head.
   __device__ void compute_p(int tile_query) {

@@ -124,10 +124,6 @@ __global__ void __launch_bounds__(A::threads, 1)
   extern __shared__ __align__(1024) unsigned char bytes[];
   auto &smem = *reinterpret_cast<typename A::Shared *>(bytes);
   if (threadIdx.x == 0) {
-    const auto init = [](auto &barriers, int arrivals) {
-      for (Barrier &barrier : barriers)
-        barrier.init(arrivals);
-    };
     smem.kv_full.init(1);
     smem.item_full.init(1);
     smem.share_rounded.init(A::warps);

@@ -114,8 +114,7 @@ __global__ void __launch_bounds__(A::threads, 1)
     smem.v.init(A::consumers * warpgroup::warps);
     smem.bias.init(A::consumers * warpgroup::warps);
     for (auto &buffer : smem.o_full)
-      for (Barrier &full : buffer)
-        full.init(warpgroup::warps);
+      init(buffer, warpgroup::warps);
     fence_barrier_init();
   }
   __syncthreads();
