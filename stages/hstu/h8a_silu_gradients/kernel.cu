@@ -128,14 +128,15 @@ template <typename T, int d, typename A> struct Producer {
   const typename A::Maps &maps;
   const Sequence<T, d> &sequence;
   const Steps<A> steps{sequence};
+  const int block_key = sequence.where().z * A::keys;
 
   __device__ void run() {
     const int head = sequence.where().x;
     const tma::Segment q{sequence.q_begin, sequence.q_len, head};
     const tma::Segment kv{sequence.k_begin, sequence.k_len, head};
     smem.kv_full.arrive_and_expect(2 * sizeof(smem.k));
-    tma::load_async(smem.k, maps.k, steps.key, kv, smem.kv_full);
-    tma::load_async(smem.v, maps.v, steps.key, kv, smem.kv_full);
+    tma::load_async(smem.k, maps.k, block_key, kv, smem.kv_full);
+    tma::load_async(smem.v, maps.v, block_key, kv, smem.kv_full);
     Turn<kBuffers> turn;
     for (int tile = steps.last; tile >= steps.first; tile--, turn.advance()) {
       smem.q_empty[turn.buffer].wait(turn.parity ^ 1);
