@@ -25,7 +25,7 @@ PACKAGES = (
     "cli",
 )
 EMULATOR_FOLDERS = (
-    *("ptx", "program", "machine", "instructions", "sanitizer", "runtime", "libraries", "python"),
+    *("ptx", "program", "machine", "instructions", "sanitizer", "timing", "runtime", "libraries", "python"),
     "wasm",
 )
 #: Modules outside the folders, which all may use.

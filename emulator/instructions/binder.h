@@ -143,8 +143,8 @@ std::vector<std::string_view> bound_opcodes();
 
 /// Binds a kernel and every function it can reach. Throws machine::FaultError of kind unsupported that lists
 /// each unsupported form once, with its source line.
-std::shared_ptr<const machine::Code> bind_kernel(std::shared_ptr<const program::Program> program,
-                                                 std::uint32_t entry, const SymbolAddresses &addresses,
-                                                 const machine::VirtualGpu &gpu);
+std::shared_ptr<machine::Code> bind_kernel(std::shared_ptr<const program::Program> program,
+                                           std::uint32_t entry, const SymbolAddresses &addresses,
+                                           const machine::VirtualGpu &gpu);
 
 } // namespace ladder::instructions

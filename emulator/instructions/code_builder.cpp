@@ -53,7 +53,7 @@ CodeBuilder::CodeBuilder(std::shared_ptr<const program::Program> program, std::u
   }
 }
 
-std::shared_ptr<const machine::Code> CodeBuilder::build() {
+std::shared_ptr<machine::Code> CodeBuilder::build() {
   std::vector<Refusal> refusals;
   for (std::size_t i = 0; i < code_->layout.functions.size(); ++i)
     add_function(std::uint32_t(i), refusals);
@@ -287,9 +287,9 @@ std::uint64_t CodeBuilder::symbol_address(std::uint32_t index) const {
   }
 }
 
-std::shared_ptr<const machine::Code> bind_kernel(std::shared_ptr<const program::Program> program,
-                                                 std::uint32_t entry, const SymbolAddresses &addresses,
-                                                 const machine::VirtualGpu &gpu) {
+std::shared_ptr<machine::Code> bind_kernel(std::shared_ptr<const program::Program> program,
+                                           std::uint32_t entry, const SymbolAddresses &addresses,
+                                           const machine::VirtualGpu &gpu) {
   return CodeBuilder(std::move(program), entry, addresses, gpu).build();
 }
 

@@ -20,7 +20,7 @@ public:
               const SymbolAddresses &addresses, const machine::VirtualGpu &gpu);
 
   /// Binds every reachable function. Throws machine::FaultError that names all unsupported instructions.
-  std::shared_ptr<const machine::Code> build();
+  std::shared_ptr<machine::Code> build();
 
   const program::Program &program() const { return *program_; }
   const program::KernelLayout &layout() const { return code_->layout; }

@@ -53,6 +53,9 @@ public:
   /// Remembers a valid access that is not counted yet. The first `lanes` lanes count.
   void remember(const std::uint32_t *addresses, int lanes, unsigned bytes, const SharedCost &cost);
   void remember(const std::uint64_t *addresses, unsigned bytes, unsigned sectors, const MemoryRange *range);
+  /// Wavefronts and sectors of the hits that are not settled.
+  std::uint64_t open_wavefronts() const { return hits_ * cost_.wavefronts; }
+  std::uint64_t open_sectors() const { return hits_ * sectors_; }
   /// Adds the hits to the instruction's counters of `kind`.
   void settle(AccessCounters &counters);
 

@@ -53,10 +53,11 @@ struct LaunchContext {
   std::uint64_t grid_id = 0;
   /// Cooperative launches: zeroed global memory for the grid barrier.
   std::uint64_t grid_workspace = 0;
-  std::atomic<bool> stop{false};          ///< set to stop the launch
-  std::atomic<std::uint64_t> progress{0}; ///< rounds of slices in which a block did more than poll
-  LaunchObserver *observer = nullptr;     ///< nullptr: no observer
-  Debugger *debugger = nullptr;           ///< nullptr: no debugger
+  std::uint64_t most_clusters = ~std::uint64_t(0); ///< only so many of the first run
+  std::atomic<bool> stop{false};                   ///< set to stop the launch
+  std::atomic<std::uint64_t> progress{0};          ///< rounds of slices in which a block did more than poll
+  LaunchObserver *observer = nullptr;              ///< nullptr: no observer
+  Debugger *debugger = nullptr;                    ///< nullptr: no debugger
   /// Called by blocks on the launching thread after each round of slices.
   std::function<void()> on_round;
   DeviceRuntime *device_runtime = nullptr; ///< nullptr: kernels cannot launch kernels

@@ -3,8 +3,10 @@
 
 #include "program/program.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -75,6 +77,7 @@ struct Code {
   /// For each instruction with kPrologueSettle, the accumulator slots that it touches; empty: all of them,
   /// since it leaves the function.
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> settles;
+  std::span<const std::byte> cubin; ///< ptxas's machine code of the module; empty if absent
 };
 
 } // namespace ladder::machine

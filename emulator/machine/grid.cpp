@@ -100,7 +100,8 @@ void check_size(const Code &code, const Dim3 &grid, const Dim3 &block) {
 class GridRun {
 public:
   GridRun(LaunchContext &launch, const LaunchOptions &options)
-      : launch_(launch), options_(options), total_(end_of(launch.grid.count() / launch.cluster.count())),
+      : launch_(launch), options_(options),
+        total_(std::min(end_of(launch.grid.count() / launch.cluster.count()), launch.most_clusters)),
         limit_(std::max<std::uint64_t>(1, resident_limit(launch) / launch.cluster.count())),
         room_(std::max<std::uint64_t>(1, resident_with_shared_memory(launch) / launch.cluster.count())),
         next_(first_of(total_)), resident_(threads_for(options, total_)),

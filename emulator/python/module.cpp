@@ -11,6 +11,7 @@
 #include "runtime/observe/host_watch.h"
 #include "runtime/observe/launch_log.h"
 #include "runtime/observe/shared_access.h"
+#include "runtime/observe/timing.h"
 #include "runtime/work/device.h"
 #include "runtime/work/device_work.h"
 #include "runtime/work/fat_binary.h"
@@ -24,6 +25,7 @@
 
 #include <cstring>
 #include <exception>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -98,8 +100,10 @@ public:
   Session(const std::string &arch, const std::vector<Memory> &memory, unsigned threads,
           std::uint64_t instruction_limit, bool check, bool backwards, std::uint8_t unwritten,
           bool skip_kernels, std::uint64_t first_blocks, std::uint64_t last_blocks, int multiprocessors,
-          bool watch_host, const std::vector<Span> &filled)
+          bool watch_host, const std::vector<Span> &filled, const std::map<std::string, double> &timing,
+          const std::vector<std::uint64_t> &blocks)
       : checking_(check ? std::make_unique<runtime::Checking>() : nullptr),
+        timing_(timing.empty() ? nullptr : std::make_unique<runtime::Timing>(timing, blocks)),
         lent_(std::make_unique<LentMemory>(memory)), log_(std::make_shared<runtime::LaunchLog>()) {
     Device &device = Device::instance();
     previous_gpu_ = &device.gpu();
@@ -151,7 +155,12 @@ public:
     if (checking_)
       checking_->finish(), findings_ = checking_->to_json();
     checking_.reset();
+    if (timing_)
+      timed_ = timing_->launches();
+    timing_.reset();
   }
+  /// Valid once the session has ended.
+  const std::vector<runtime::TimedLaunch> &timed() const { return timed_; }
   const std::vector<runtime::LaunchRecord> &launches() const { return log_->records(); }
   /// Valid once the session has ended.
   const std::string &findings() const { return findings_; }
@@ -161,6 +170,8 @@ private:
   std::unique_ptr<runtime::HostWatch> watch_;
   std::set<std::pair<std::string, runtime::HostWatch::Use>> host_uses_;
   std::unique_ptr<runtime::Checking> checking_;
+  std::unique_ptr<runtime::Timing> timing_;
+  std::vector<runtime::TimedLaunch> timed_;
   std::string findings_ = "[]";
   std::unique_ptr<LentMemory> lent_;
   std::shared_ptr<runtime::LaunchLog> log_;
@@ -327,11 +338,19 @@ PYBIND11_MODULE(_emulator, m) {
 
   py::class_<Session>(m, "Session")
       .def(py::init<const std::string &, const std::vector<Memory> &, unsigned, std::uint64_t, bool, bool,
-                    std::uint8_t, bool, std::uint64_t, std::uint64_t, int, bool, const std::vector<Span> &>(),
+                    std::uint8_t, bool, std::uint64_t, std::uint64_t, int, bool, const std::vector<Span> &,
+                    const std::map<std::string, double> &, const std::vector<std::uint64_t> &>(),
            py::arg("arch"), py::arg("memory"), py::arg("threads"), py::arg("instruction_limit"),
            py::arg("check"), py::arg("backwards"), py::arg("unwritten"), py::arg("skip_kernels"),
            py::arg("first_blocks"), py::arg("last_blocks"), py::arg("multiprocessors"), py::arg("watch_host"),
-           py::arg("filled"))
+           py::arg("filled"), py::arg("timing"), py::arg("blocks"))
+      .def("timed",
+           [](const Session &self) {
+             py::list all;
+             for (const runtime::TimedLaunch &launch : self.timed())
+               all.append(timed_launch(launch));
+             return all;
+           })
       .def("end", &Session::end)
       .def("launches", &Session::launches)
       .def("findings", &Session::findings, "What the sanitizer found, as JSON.")

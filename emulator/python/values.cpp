@@ -222,4 +222,24 @@ py::dict gpu_dict(const machine::VirtualGpu &gpu) {
   return d;
 }
 
+py::dict timed_launch(const runtime::TimedLaunch &launch) {
+  py::list stalls, waits;
+  for (const auto &[key, cycles] : launch.replayed.stalls)
+    stalls.append(py::make_tuple(key.first, std::string(runtime::stall_name(key.second)), cycles));
+  for (const timing::Wait &wait : launch.replayed.waits)
+    waits.append(py::make_tuple(wait.warp, wait.begin, wait.end, std::string(runtime::stall_name(wait.stall)),
+                                wait.pc));
+  py::dict dict;
+  dict["registers"] = launch.registers;
+  dict["resident"] = launch.resident;
+  dict["blocks"] = launch.blocks;
+  dict["cycles"] = launch.replayed.cycles;
+  dict["first_cycles"] = launch.first_cycles;
+  dict["instructions"] = launch.replayed.instructions;
+  dict["unknown"] = launch.unknown;
+  dict["stalls"] = stalls;
+  dict["waits"] = waits;
+  return dict;
+}
+
 } // namespace ladder::python

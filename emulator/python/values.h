@@ -6,6 +6,7 @@
 #include "runtime/observe/chunk_places.h"
 #include "runtime/observe/counts.h"
 #include "runtime/observe/launch_log.h"
+#include "runtime/observe/timing.h"
 #include "runtime/work/lower_layers.h"
 
 #include <pybind11/pybind11.h>
@@ -33,5 +34,9 @@ py::dict products(const runtime::LaunchRecord &record);
 /// By instruction: its first box in the lowest block.
 py::dict boxes(const runtime::LaunchRecord &record);
 py::dict copies(const runtime::LaunchRecord &record);
+
+/// Cycles of a launch on one multiprocessor, with (instruction, reason, cycles) of its stalls, and the waits of
+/// the first block's warps.
+py::dict timed_launch(const runtime::TimedLaunch &launch);
 
 } // namespace ladder::python

@@ -1,4 +1,7 @@
-"""``ladder time``: the least time that a rung, or a program, can take on a GPU that need not be there."""
+"""``ladder time``: the least time that a rung, or a program, can take on a GPU that need not be there.
+
+With ``--experimental`` it is an estimate of a rung's time.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ from ladder.cli.options import (
 from ladder.cli.output import say_written, write_rows
 from ladder.cli.problems import operation_of_stages
 from ladder.common.terminal import console, errors, print_table
+from ladder.errors import LadderError
 
 if TYPE_CHECKING:
     from ladder.counts.time import Bound, Gpu
@@ -42,6 +46,13 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--lines", type=not_negative, default=5, metavar="COUNT", help="source lines to show (5)"
     )
+    parser.add_argument(
+        "--experimental", action="store_true", help="estimate a stage's time by replaying its warps"
+    )
+    parser.add_argument(
+        "--what-if", action="append", default=[], metavar="NAME=VALUE",
+        help="change a parameter of the model: l2_latency=100, ...; repeatable",
+    )  # fmt: skip
     parser.add_argument("--fresh", action="store_true", help="ignore cached counts and count again")
     add_problem_options(parser, with_target=False)
     add_option_option(parser)
@@ -60,6 +71,10 @@ def _run(options: argparse.Namespace) -> int:
         require_clock(options.clock)
     if options.picture:
         plots.check_kind(options.picture)
+    if options.what_if and not options.experimental:
+        raise LadderError("--what-if is for estimates", "Add --experimental.")
+    if options.experimental:
+        return _estimate(options, gpu)
     if options.what.endswith(".cu"):
         title, note, bound = _program(options, gpu)
     else:
@@ -74,6 +89,53 @@ def _run(options: argparse.Namespace) -> int:
         say_written(options.picture)
     write_rows(options.json, bound_rows(bound, options.what))
     return 0
+
+
+def _estimate(options: argparse.Namespace, gpu: Gpu) -> int:
+    from ladder.counts.time import estimate_stage
+    from ladder.show import plots
+    from ladder.show.render import estimate_rows, estimate_table
+    from ladder.stages import discover
+
+    if options.what.endswith(".cu"):
+        raise LadderError("there is no estimate for programs, only for stages", "Leave out --experimental.")
+    options.backend = "emulator"
+    stage = discover()[options.what]
+    problem = read_problem(options, operation_of_stages([stage.name]))
+    chosen = {"options": chosen_options(options), "clock_mhz": options.clock}
+    found = estimate_stage(stage, problem, gpu, changes=_changes(options.what_if), **chosen)
+    title = f"{stage.name}, {problem}"
+    if options.json != "-":
+        print_table(estimate_table(found, title, options.lines))
+        console.print(_EXPERIMENTAL, style="dim", highlight=False, soft_wrap=True)
+        if options.what_if:
+            before = estimate_stage(stage, problem, gpu, **chosen)
+            change = found.ms / before.ms - 1
+            console.print(f"{', '.join(options.what_if)}: {change:+.1%}", highlight=False)
+    if options.picture:
+        plots.save(plots.waits_picture(found, title), options.picture)
+        say_written(options.picture)
+    write_rows(options.json, estimate_rows(found, options.what))
+    return 0
+
+
+#: Below an estimate.
+_EXPERIMENTAL = "Experimental: results/estimate.csv and docs/time.md say how far it is from measured times."
+
+
+def _changes(texts: list[str]) -> dict[str, float]:
+    changes = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        try:
+            changes[name] = float(value)
+        except ValueError:
+            raise LadderError(
+                f"--what-if {text}: {value!r} is no number", "For example l2_latency=100."
+            ) from None
+        if not changes[name] > 0:
+            raise LadderError(f"--what-if {text}: the value must be positive")
+    return changes
 
 
 def _stage(options: argparse.Namespace, gpu: Gpu) -> tuple[str, str, Bound]:

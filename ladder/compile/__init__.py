@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ladder.compile.messages import shortened
     from ladder.compile.programs import build_program
     from ladder.compile.remarks import Remark
-    from ladder.compile.target import CudaTarget, DebugTarget, EmulatorTarget, Target
+    from ladder.compile.target import CudaTarget, DebugTarget, EmulatorTarget, Target, TimingTarget
     from ladder.compile.toolchain import gxx, gxx_flags, gxx_version, pinned_nvcc
     from ladder.compile.toolkit import emulated_toolkit
     from ladder.compile.torch_modules import torch_module

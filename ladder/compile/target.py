@@ -181,6 +181,16 @@ class EmulatorTarget(Target):
 
 
 @dataclass(frozen=True)
+class TimingTarget(EmulatorTarget):
+    """The emulator's, always with machine code: the model of time replays ptxas's order of instructions."""
+
+    backend = "timing"
+
+    def machine_code(self, nvcc: toolchain.Nvcc, flags: Sequence[str], ptx: Path) -> list[list[str]]:
+        return self.embedding(nvcc, flags, ptx)
+
+
+@dataclass(frozen=True)
 class DebugTarget(EmulatorTarget):
     """Unoptimised kernels with the names of variables, or with ``lines_only`` the usual PTX; for a debugger.
 

@@ -20,6 +20,7 @@ BENCHMARKS = {
     "mutants": "how many wrong rungs, made by machine, the verdicts find",
     "gaps": "how many wrong answers, made by machine, the checks of exercises refuse",
     "verify": "whether ladder verify refuses wrong candidates and passes right ones: results/verify.csv",
+    "latencies": "the parameters of the model of time, for a GPU's file of rates",
     "ceilings": "what the units of the GPU do at most: the rates that no kernel gets beyond",
 }
 _MODULES = {"emulator": "emulation"}

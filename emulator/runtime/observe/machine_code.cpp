@@ -251,15 +251,13 @@ std::optional<MachineAccess> decode(Bytes code, std::uint64_t offset) {
   }
 }
 
-} // namespace
-
-MachineAccesses read_machine_accesses(Bytes cubin) {
-  MachineAccesses accesses;
-  const Elf elf(cubin);
+/// Calls visit(section, offset, line, code) for the instructions in the cubin's code for which a PTX line is
+/// known.
+template <typename Visit> void visit_instructions(const Elf &elf, Visit visit) {
   const auto lines = elf.find(".nv_debug_line_sass"), relocations = elf.find(".rela.nv_debug_line_sass"),
              symbols = elf.find(".symtab");
   if (!lines || !relocations || !symbols)
-    return accesses;
+    return;
   std::map<std::uint64_t, std::size_t> section_at;
   for (Reader reader(elf.contents(*relocations)); !reader.at_end();) {
     const auto relocation = reader.read<Relocation>();
@@ -276,14 +274,61 @@ MachineAccesses read_machine_accesses(Bytes cubin) {
     if (section >= elf.sections() || !elf.name(section).starts_with(".text"))
       continue;
     const Bytes code = elf.contents(section);
-    for (std::uint64_t offset = 0; offset + kInstructionBytes <= code.size(); offset += kInstructionBytes) {
-      const auto access = decode(code, offset);
-      const auto above = by_offset.upper_bound(offset);
-      if (access && above != by_offset.begin())
-        accesses[std::prev(above)->second].push_back(*access);
-    }
+    for (std::uint64_t offset = 0; offset + kInstructionBytes <= code.size(); offset += kInstructionBytes)
+      if (const auto above = by_offset.upper_bound(offset); above != by_offset.begin())
+        visit(section, offset, std::prev(above)->second, code);
   }
+}
+
+/// The registers per thread of the function with this symbol, from .nv.info; 0 if it has none.
+unsigned registers_of(const Elf &elf, std::string_view kernel) {
+  constexpr std::uint8_t kSizedValue = 4, kRegisterCount = 0x2f;
+  const auto info = elf.find(".nv.info"), symbols = elf.find(".symtab"), names = elf.find(".strtab");
+  if (!info || !symbols || !names)
+    return 0;
+  for (Reader reader(elf.contents(*info)); !reader.at_end();) {
+    const auto format = reader.read<std::uint8_t>(), attribute = reader.read<std::uint8_t>();
+    const auto size = reader.read<std::uint16_t>();
+    if (format != kSizedValue)
+      continue; // the value is in `size`
+    const Bytes value = reader.take(size);
+    if (attribute != kRegisterCount)
+      continue;
+    const auto symbol =
+        read_at<Symbol>(elf.contents(*symbols), read_at<std::uint32_t>(value, 0) * sizeof(Symbol));
+    if (text_at(elf.contents(*names), symbol.name) == kernel)
+      return read_at<std::uint32_t>(value, 4);
+  }
+  return 0;
+}
+
+} // namespace
+
+MachineAccesses read_machine_accesses(Bytes cubin) {
+  MachineAccesses accesses;
+  visit_instructions(Elf(cubin), [&](std::size_t, std::uint64_t offset, int line, Bytes code) {
+    if (const auto access = decode(code, offset))
+      accesses[line].push_back(*access);
+  });
   return accesses;
+}
+
+timing::MachineKernel read_machine_kernel(Bytes cubin, std::string_view kernel) {
+  constexpr int kStallShift = 41;
+  timing::MachineKernel result;
+  const Elf elf(cubin);
+  result.registers = registers_of(elf, kernel);
+  const std::string section_name = ".text." + std::string(kernel);
+  visit_instructions(elf, [&](std::size_t section, std::uint64_t offset, int line, Bytes code) {
+    if (elf.name(section) != section_name)
+      return;
+    const auto low = read_at<std::uint64_t>(code, offset), high = read_at<std::uint64_t>(code, offset + 8);
+    result.instructions.push_back({.place = std::uint32_t(offset / kInstructionBytes),
+                                   .ptx_line = line,
+                                   .pipe = timing::pipe_of(unsigned(low & 0xfff)),
+                                   .stall = std::uint8_t(high >> kStallShift & 15)});
+  });
+  return result;
 }
 
 } // namespace ladder::runtime

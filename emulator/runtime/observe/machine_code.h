@@ -6,9 +6,11 @@
 
 #include "instructions/machine_accesses.h"
 #include "runtime/work/visibility.h"
+#include "timing/machine_kernel.h"
 
 #include <cstddef>
 #include <span>
+#include <string_view>
 
 namespace ladder::runtime {
 
@@ -16,5 +18,9 @@ namespace ladder::runtime {
 /// the PTX lines in section .nv_debug_line_sass. Returns nothing if the input has no such information or is
 /// not a cubin; never reads outside `cubin`.
 LADDER_API instructions::MachineAccesses read_machine_accesses(std::span<const std::byte> cubin);
+
+/// The machine code of one kernel, by its mangled name; empty under the same conditions.
+LADDER_API timing::MachineKernel read_machine_kernel(std::span<const std::byte> cubin,
+                                                     std::string_view kernel);
 
 } // namespace ladder::runtime

@@ -1,5 +1,6 @@
 #include "runtime/work/launch_in_progress.h"
 
+#include "machine/liberties.h"
 #include "runtime/observe/checking.h"
 #include "runtime/observe/stepper.h"
 
@@ -37,6 +38,10 @@ LaunchInProgress::LaunchInProgress(Device &device, const LaunchRequest &request,
     options.threads = 1; // the order of instructions must be the same each time
     stepper_->begin(context_);
   }
+  if (Timing *const timing = Timing::active(); timing && !machine::Liberties::current().skips_kernels) {
+    options.threads = 1; // the recorder takes one instruction after the other
+    timed_ = timing->watch(context_);
+  }
   grid_ = std::make_unique<machine::Grid>(context_, options);
 }
 
@@ -45,6 +50,8 @@ void LaunchInProgress::end() {
     stepper_->end();
   if (checker_)
     Checking::active()->worked(*checker_);
+  if (timed_)
+    Timing::active()->ended(*timed_);
 }
 
 std::deque<DeviceWork::Piece> LaunchInProgress::take_device_work() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "machine/grid.h"
+#include "runtime/observe/timing.h"
 #include "runtime/work/device.h"
 #include "runtime/work/device_work.h"
 #include "runtime/work/kept_inputs.h"
@@ -60,6 +61,7 @@ private:
   Stepper *const stepper_;
   machine::LaunchContext context_;
   std::unique_ptr<sanitizer::LaunchChecker> checker_;
+  std::unique_ptr<Timing::Watch> timed_;
   std::unique_ptr<machine::Grid> grid_; ///< uses all of the above
 };
 

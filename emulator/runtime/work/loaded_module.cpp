@@ -22,9 +22,10 @@ bool has_memory(const program::Symbol &symbol) {
 void LoadedModule::Free::operator()(void *memory) const { std::free(memory); }
 
 LoadedModule::LoadedModule(const std::string &ptx, const machine::VirtualGpu &gpu,
-                           machine::GlobalMemory &memory, instructions::MachineAccesses accesses)
-    : gpu_(gpu), memory_(memory), program_(program::resolve(ptx::parse(ptx))),
-      accesses_(std::move(accesses)) {
+                           machine::GlobalMemory &memory, instructions::MachineAccesses accesses,
+                           std::span<const std::byte> cubin)
+    : gpu_(gpu), memory_(memory), program_(program::resolve(ptx::parse(ptx))), accesses_(std::move(accesses)),
+      cubin_(cubin) {
   try {
     allocate_variables();
   } catch (...) {
@@ -125,8 +126,10 @@ std::shared_ptr<const machine::Code> LoadedModule::kernel(const std::string &nam
   if (!code) {
     if (!entry(name))
       throw machine::FaultError(machine::FaultKind::launch, "the module has no kernel " + name);
-    code = instructions::divide_accesses(
-        instructions::bind_kernel(program_, program_->function_index.at(name), addresses_, gpu_), accesses_);
+    const auto bound =
+        instructions::bind_kernel(program_, program_->function_index.at(name), addresses_, gpu_);
+    bound->cubin = cubin_;
+    code = instructions::divide_accesses(bound, accesses_);
   }
   return code;
 }

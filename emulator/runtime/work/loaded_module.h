@@ -10,9 +10,11 @@
 #include "program/program.h"
 #include "runtime/work/visibility.h"
 
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -22,10 +24,10 @@ namespace ladder::runtime {
 class LADDER_API LoadedModule {
 public:
   /// Parses and resolves `ptx` and allocates its .global and .const variables in `memory`, which must outlive
-  /// this object. `accesses` describes the machine code of this PTX. Throws ptx::SyntaxError,
-  /// program::LinkError.
+  /// this object, like `cubin`, the machine code of this PTX, which `accesses` describes. Throws
+  /// ptx::SyntaxError, program::LinkError.
   LoadedModule(const std::string &ptx, const machine::VirtualGpu &gpu, machine::GlobalMemory &memory,
-               instructions::MachineAccesses accesses = {});
+               instructions::MachineAccesses accesses = {}, std::span<const std::byte> cubin = {});
   ~LoadedModule();
   LoadedModule(const LoadedModule &) = delete;
   LoadedModule &operator=(const LoadedModule &) = delete;
@@ -59,6 +61,7 @@ private:
   std::shared_ptr<const program::Program> program_;
   instructions::SymbolAddresses addresses_;
   instructions::MachineAccesses accesses_;
+  std::span<const std::byte> cubin_;
   std::vector<std::unique_ptr<void, Free>> storage_;
   std::mutex mutex_; ///< guards kernels_
   std::unordered_map<std::string, std::shared_ptr<const machine::Code>> kernels_;

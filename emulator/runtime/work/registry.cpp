@@ -13,7 +13,7 @@ LoadedModule &FatBinary::module(const machine::VirtualGpu &gpu) {
   if (!module) {
     const DeviceCode code = image_ ? select_code(*image_, gpu) : select_code(wrapper_, gpu);
     module = std::make_unique<LoadedModule>(code.ptx, gpu, Device::instance().memory(),
-                                            read_machine_accesses(code.cubin));
+                                            read_machine_accesses(code.cubin), code.cubin);
   }
   return *module;
 }

@@ -9,6 +9,7 @@ from ladder.doors import door
 if TYPE_CHECKING:
     from ladder.counts.time.bound import Bound, UnitTime, bound_of
     from ladder.counts.time.counted import Counted, count_program, count_stage, work_of_launch
+    from ladder.counts.time.estimate import Estimate, estimate_stage
     from ladder.counts.time.gpus import Gpu, gpu_names, load_gpu, require_clock
     from ladder.counts.time.least import least_bytes
     from ladder.counts.time.recorded import Measured, bounded_rungs, counted_work, measured_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,8 @@ class Gpu:
     l2_mb: float
     source: str
     rates: Mapping[str, Rate]
+    #: The parameters of the model of time by name, in clock cycles; none if the GPU's file has none.
+    model: Mapping[str, float] = field(default_factory=dict)
 
     def rate(self, kind: str) -> Rate | None:
         """The rate of a kind of work; None if the GPU's file has none.
@@ -140,6 +142,13 @@ def _gpu(path: Path, table: Mapping[str, Any]) -> Gpu:
             raise wrong(f"the rate {name!r} has no per_clock and source") from None
         if not rates[name].per_clock > 0:
             raise wrong(f"the rate {name!r} is {rates[name].per_clock:g}; it must be positive")
+    model = {}
+    for name, parameter in dict(table.get("model", {})).items():
+        try:
+            model[name] = float(parameter["value"])
+            str(parameter["source"])
+        except (KeyError, TypeError, ValueError):
+            raise wrong(f"the parameter {name!r} of the model has no value and source") from None
     for needed in ("issue", "shared"):
         if needed not in rates:
             raise wrong(f"it has no rate {needed!r}")
@@ -147,4 +156,4 @@ def _gpu(path: Path, table: Mapping[str, Any]) -> Gpu:
         arch_number(table["arch"])
     except ValueError:
         raise wrong(f"arch is {table['arch']!r}; it is like sm_90") from None
-    return Gpu(**{fact: table[fact] for fact in _FACTS}, rates=rates)
+    return Gpu(**{fact: table[fact] for fact in _FACTS}, rates=rates, model=model)

@@ -11,7 +11,7 @@ from ladder.operations import AnyProblem, Problem
 #: Problems of so many operations are emulated whole; of one head, so many.
 _WHOLE, _ONE_HEAD = 2**30, 2**32
 #: Queries that stand for all: a multiple of every rung's tile of queries.
-_QUERIES = 768
+QUERIES = 768
 
 #: Problems, each with the number of times that its work is part of the whole.
 Parts = tuple[tuple[AnyProblem, float], ...]
@@ -35,15 +35,15 @@ def parts_of(problem: AnyProblem) -> Parts:
         return ((one, heads),)
     if problem.is_causal:
         return by_pairs(problem)
-    times, rest = divmod(problem.q_len, _QUERIES)
-    parts: list[tuple[AnyProblem, float]] = [(replace(one, q_len=_QUERIES), heads * times)] if times else []
+    times, rest = divmod(problem.q_len, QUERIES)
+    parts: list[tuple[AnyProblem, float]] = [(replace(one, q_len=QUERIES), heads * times)] if times else []
     return (*parts, *([(replace(one, q_len=rest), heads)] if rest else []))
 
 
 def by_pairs(problem: Problem) -> Parts:
     """Some queries of a head without a mask, as often as the pairs that are kept hold theirs."""
     part = replace(
-        problem, batch=1, heads=1, kv_heads=None, q_len=min(_QUERIES, problem.q_len), is_causal=False
+        problem, batch=1, heads=1, kv_heads=None, q_len=min(QUERIES, problem.q_len), is_causal=False
     )
     return ((part, problem.batch * problem.heads * kept_pairs(problem) / kept_pairs(part)),)
 

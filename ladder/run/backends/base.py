@@ -31,7 +31,8 @@ class Treatment:
     """The choices of a run that CUDA leaves unspecified (:func:`ladder.run.emulator.session`), and the offset
     of the outputs from a 64-byte boundary. Of a launch only so many ``first_blocks`` or ``last_blocks`` run,
     or all if both are 0; the virtual GPU has so many ``multiprocessors``, or its own number if it is 0. With
-    ``check`` the sanitizer watches.
+    ``check`` the sanitizer watches. ``timing`` has the parameters of the model of time by name, and
+    ``blocks`` how many blocks of each launch one multiprocessor runs.
     """
 
     backwards: bool = False
@@ -42,6 +43,8 @@ class Treatment:
     multiprocessors: int = 0
     offset_bytes: int = 0
     check: bool = False
+    timing: tuple[tuple[str, float], ...] = ()
+    blocks: tuple[int, ...] = ()
 
 
 AS_USUAL = Treatment()
@@ -64,6 +67,7 @@ class Execution:
     protections: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     failure: ExecutionError | None = None
+    timed: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def time_ms(self) -> float | None:

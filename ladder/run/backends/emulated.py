@@ -169,6 +169,7 @@ class EmulatorRunner(Runner):
             protections=tuple(self.child.protections),
             findings=(*faults, *remarks),
             failure=emulation.failure,
+            timed=tuple(emulation.timed),
         )
 
     def run_in(
@@ -223,6 +224,8 @@ def _session(target: Target, treatment: Treatment) -> dict[str, Any]:
         "first_blocks": treatment.first_blocks,
         "last_blocks": treatment.last_blocks,
         "multiprocessors": treatment.multiprocessors,
+        "timing": dict(treatment.timing),
+        "blocks": list(treatment.blocks),
     }
 
 

@@ -36,13 +36,15 @@ class Lent:
 class Emulation:
     """What a run left besides the outputs; ``findings`` are the sanitizer's, as JSON.
 
-    ``host_uses`` is what the host's code did with the tensors: :attr:`ladder.run.emulator.Session.host_uses`.
+    ``host_uses`` is what the host's code did with the tensors: :attr:`ladder.run.emulator.Session.host_uses`;
+    ``timed`` what the model of time found: :attr:`ladder.run.emulator.Session.timed`.
     """
 
     launches: Sequence[Launch] = ()
     findings: str = "[]"
     host_uses: Sequence[tuple[str, str]] = field(default_factory=list)
     failure: ExecutionError | None = None
+    timed: Sequence[Mapping[str, Any]] = ()
 
     def as_data(self, *, details: bool) -> dict[str, Any]:
         """The emulation as JSON can hold it."""
@@ -52,6 +54,7 @@ class Emulation:
             "launches": [one.as_data(details=details) for one in self.launches],
             "findings": self.findings,
             "host_uses": list(self.host_uses),
+            "timed": list(self.timed),
             "failure": None if failure is None else [failure.message, failure.hint, fault and vars(fault)],
         }
 
@@ -65,7 +68,8 @@ class Emulation:
             if fault is not None:
                 failure = FaultError(Fault.from_data(fault), str(hint))
         uses = [(str(name), str(use)) for name, use in data["host_uses"]]
-        return cls([*map(Launch.from_data, data["launches"])], str(data["findings"]), uses, failure)
+        launches, timed = [*map(Launch.from_data, data["launches"])], [dict(one) for one in data["timed"]]
+        return cls(launches, str(data["findings"]), uses, failure, timed)
 
 
 def emulate(
@@ -90,7 +94,7 @@ def emulate(
             if fault := emulator.last_fault():
                 failure = FaultError(fault, "The stage went on: it did not look at cudaGetLastError().")
         launches = opened.launches
-    return Emulation(launches, opened.findings_json, opened.host_uses, failure)
+    return Emulation(launches, opened.findings_json, opened.host_uses, failure, opened.timed)
 
 
 def emulate_shared(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -52,6 +52,13 @@ class Session:
         """
         return list(self._session.host_uses())
 
+    @property
+    def timed(self) -> list[dict[str, Any]]:
+        """What the model of time found of each launch, in a session with ``timing``; empty until the session
+        has ended.
+        """
+        return list(self._session.timed())
+
 
 #: A process has one device, so sessions of other threads wait. One thread may nest sessions.
 _one_at_a_time = threading.RLock()
@@ -72,6 +79,8 @@ def session(
     watch_host: bool = False,
     instruction_limit: int = 0,
     filled: Sequence[tuple[int, int]] = (),
+    timing: Mapping[str, float] | None = None,
+    blocks: Sequence[int] = (),
 ) -> Iterator[Session]:
     """Gives the process a virtual GPU of this architecture for the duration of the block.
 
@@ -89,7 +98,9 @@ def session(
     the program allocates on the device to the program's own code. A warp that has executed
     ``instruction_limit`` instructions ends its launch (0: see :func:`ladder.run.emulator.instruction_limit`).
     ``filled`` lists the parts of ``memory``, as (address, bytes), whose contents count as written before the
-    first launch.
+    first launch. With ``timing``, the parameters of the model of time, only the blocks of each launch run
+    that are on one multiprocessor at a time, and the model replays them for as many ``blocks`` as a
+    multiprocessor runs, by launch.
 
     Starting a session clears an earlier fault. Ctrl-C during a launch ends it and raises KeyboardInterrupt
     here. The call waits for sessions of other threads.
@@ -112,6 +123,8 @@ def session(
             multiprocessors=multiprocessors,
             watch_host=watch_host,
             filled=list(filled),
+            timing=dict(timing or {}),
+            blocks=list(blocks),
         )
         try:
             yield Session(arch, handle)

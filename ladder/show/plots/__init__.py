@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ladder.show.plots.svg import Drawing
     from ladder.show.plots.timeline import clocks_picture, timeline_picture, turns_picture
     from ladder.show.plots.training import training_picture
+    from ladder.show.plots.waits import waits_picture
     from ladder.show.plots.walk import Visit, walk_picture
 
 __getattr__ = door(__name__)

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
         bound_table,
         bounding_lines_table,
         bounds_table_of_rungs,
+        estimate_rows,
+        estimate_table,
     )
 
 __getattr__ = door(__name__)

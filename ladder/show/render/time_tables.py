@@ -15,7 +15,7 @@ from ladder.errors import LadderError
 from ladder.show.render.tables import plain_table
 
 if TYPE_CHECKING:
-    from ladder.counts.time import Bound, Gpu, UnitTime
+    from ladder.counts.time import Bound, Estimate, Gpu, UnitTime
 
 _BAR = 20
 
@@ -63,6 +63,47 @@ def bounding_lines_table(bound: Bound, count: int) -> Table:
         source = linecache.getline(file, line).strip()
         table.add_row(f"{share:.1%}", f"{Path(file).name}:{line}", Text(source))
     return table
+
+
+def estimate_table(estimate: Estimate, title: str, count: int) -> Table:
+    """The estimated time with its interval, what warps spend it on, and the lines that wait the longest."""
+    low, high = estimate.interval_ms
+    table = plain_table(
+        f"{title}\nestimated {time_text(estimate.ms)} on {estimate.gpu.name} "
+        f"at {estimate.clock_mhz:,.0f} MHz (from {time_text(low)} to {time_text(high)})"
+    )
+    table.add_column("of the warps' time", justify="right")
+    table.add_column("reason, as Nsight Compute names it", no_wrap=True)
+    table.add_column("line", no_wrap=True)
+    table.add_column("source", no_wrap=True, overflow="ellipsis")
+    for reason, share in estimate.reasons().items():
+        if share >= 0.005:
+            table.add_row(f"{share:.0%}", Text(reason, "bold"))
+    for ((file, line), reason), share in islice(estimate.lines().items(), count):
+        source = linecache.getline(file, line).strip()
+        table.add_row(f"{share:.1%}", reason, f"{Path(file).name}:{line}", Text(source))
+    return table
+
+
+def estimate_rows(estimate: Estimate, what: str) -> list[dict[str, Any]]:
+    """One row per launch, for JSON."""
+    low, high = estimate.interval_ms
+    return [
+        {
+            "what": what,
+            "gpu": estimate.gpu.name,
+            "clock_mhz": estimate.clock_mhz,
+            "kernel": one.kernel,
+            "cycles": one.cycles,
+            "blocks_per_multiprocessor": one.resident,
+            "registers": one.registers,
+            "reasons": estimate.reasons(),
+            "ms": estimate.ms,
+            "from_ms": low,
+            "to_ms": high,
+        }
+        for one in estimate.launches
+    ]
 
 
 def bound_rows(bound: Bound, what: str) -> list[dict[str, Any]]:
