@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from ladder.course.classroom import Entry
     from ladder.show.render import ClassPage
 
-_BY = ("wavefronts", "instructions", "conflicts", "sectors")
+#: What a board can be ordered by, and the count.
+_BY = {name: name for name in ("wavefronts", "instructions", "conflicts", "sectors")} | {"time": "time_ns"}
 
 
 def add(commands: Any) -> None:
@@ -38,7 +39,9 @@ def add(commands: Any) -> None:
     _add_folder(grade, "grades.csv")
     grade.add_argument("--html", type=Path, default=Path("class.html"), metavar="FILE", help="(%(default)s)")
     board = add_command(actions, "board", _board, "rank rungs by what they count; write a CSV file")
-    board.add_argument("--by", choices=_BY, default=_BY[0], help="(%(default)s)")
+    board.add_argument(
+        "--by", choices=_BY, default="wavefronts", help="time: the least on an H100 (%(default)s)"
+    )
     _add_folder(board, "board.csv")
     board.add_argument(
         "--season",
@@ -88,10 +91,11 @@ def _board(options: argparse.Namespace) -> int:
 
     if options.season:
         return _season(options)
-    entries = rank(options.folder, options.by, options.jobs)
+    by = _BY[options.by]
+    entries = rank(options.folder, by, options.jobs)
     for problem in dict.fromkeys((one.computes, one.problem) for one in entries if one.rank):
         of_problem = [one for one in entries if one.rank and (one.computes, one.problem) == problem]
-        print_table(_board_table(of_problem, " ".join(problem), options.by))
+        print_table(_board_table(of_problem, " ".join(problem), by))
     for one in entries:
         if one.refused:
             text = f"{one.student} is refused: {one.refused}"

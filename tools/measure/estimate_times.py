@@ -21,6 +21,7 @@ from typing import Any
 from ladder.counts.time import estimate_stage, load_gpu
 from ladder.counts.time.recorded import Measured, measured_rows
 from ladder.errors import LadderError
+from ladder.operations import get_operation
 from ladder.stages import discover
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -47,10 +48,12 @@ def is_calibrated(stage: str) -> bool:
     return number in CALIBRATED
 
 
-def rows(files: str, calibrated: bool) -> Iterator[dict[str, Any]]:
+def rows(files: str, calibrated: bool, words: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
     known = discover()
     for measured in measured_rows(RESULTS, files):
         if measured.problem is None or measured.contender not in known:
+            continue
+        if not all(word in f"{measured.contender} {measured.problem.text}" for word in words):
             continue
         if is_calibrated(measured.contender) == calibrated:
             yield row_of(measured, calibrated)
@@ -67,10 +70,11 @@ def row_of(measured: Measured, calibrated: bool) -> dict[str, Any]:
         "clock_mhz": measured.clock_mhz and round(measured.clock_mhz),
         "measured_ms": f"{measured.ms:.5g}",
     }
+    stage = discover()[measured.contender]
     try:
-        found = estimate_stage(
-            discover()[measured.contender], measured.problem, gpu, clock_mhz=measured.clock_mhz
-        )
+        kind = type(get_operation(stage.computes).default_problem)
+        problem = kind.from_text(measured.problem.text if measured.problem else "")
+        found = estimate_stage(stage, problem, gpu, clock_mhz=measured.clock_mhz)
     except LadderError as error:
         return {**row, "why_not": error.message}
     return {**row, "estimated_ms": f"{found.ms:.5g}", "ratio": f"{found.ms / measured.ms:.3f}"}
@@ -97,12 +101,15 @@ def summary(found: Sequence[dict[str, Any]]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--calibrated", action="store_true", help="the rungs that the model was built on")
+    parser.add_argument(
+        "--only", default="", metavar="WORDS", help="rows of stages and problems that have them"
+    )
     parser.add_argument("--files", default="h200/bounds.csv", help="of results/, with measured times")
     options = parser.parse_args()
     table = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     table.writeheader()
     found = []
-    for row in rows(options.files, options.calibrated):
+    for row in rows(options.files, options.calibrated, options.only.split()):
         table.writerow(row)
         sys.stdout.flush()
         found.append(row)

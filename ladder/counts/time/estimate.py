@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ladder.counts.time.gpus import Gpu, require_clock
 from ladder.counts.time.least import kept_pairs, least_bytes
-from ladder.counts.time.scaling import QUERIES
+from ladder.counts.time.scaling import QUERIES, too_large
 from ladder.counts.time.work import Place
-from ladder.errors import InvalidProblem, LadderError
-from ladder.operations import AnyProblem, Problem, operation_of
+from ladder.errors import LadderError
+from ladder.operations import AnyProblem, BackwardProblem, Problem, operation_of
 from ladder.stages import Stage
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ class Estimate:
     launches: tuple[LaunchEstimate, ...]
     uncertainty: float
     dram_ms: float = 0.0
-    what_if: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def ms(self) -> float:
@@ -136,34 +135,32 @@ class _Estimating:
     model: Mapping[str, float]
 
     def estimate(self, problem: AnyProblem, clock: float) -> Estimate:
-        part, share, uncertainty = _part(problem)
-        grids, items = self._grids(problem, self.gpu.multiprocessors), self._items(problem)
-        part_items, part_grids = self._items(part), self._grids(part, 1)
-        blocks = [math.ceil(grid / self.gpu.multiprocessors) for grid in grids]
-        run = self._run(part, blocks)
-        launches = []
+        parts = _parts(problem)
+        items, part_items = self._items(parts.head), self._items(parts.part)
+        grids = self._grids(parts.part)
+        is_persistent = [grid < items for grid, items in zip(grids, part_items, strict=True)]
+        # The most work items that a multiprocessor has.
+        most = [math.ceil(parts.heads * count / self.gpu.multiprocessors) for count in items]
+        blocks = [1 if one else count for one, count in zip(is_persistent, most, strict=True)]
+        run = self._run(parts.part, blocks)
+        launches, uncertainty = [], parts.uncertainty
         for number, (launch, timed) in enumerate(zip(run.launches, run.timed, strict=True)):
             if timed["unknown"]:
                 raise LadderError(
                     f"no estimate for {launch.kernel}: the model does not know {timed['unknown']}",
                     "Without --experimental, `ladder time` gives the bound.",
                 )
-            if (
-                grids[number] < items[number]
-            ):  # persistent blocks: one multiprocessor has done the part's items
-                rounds = math.ceil(items[number] / self.gpu.multiprocessors)
-                cycles = timed["cycles"] * rounds * part_grids[number] / part_items[number]
+            if is_persistent[number]:  # one multiprocessor has done all of the part's items
+                cycles = timed["cycles"] * most[number] * grids[number] / part_items[number]
             else:
-                cycles = _in_a_row(timed, blocks[number])
-            launches.append(_launch_estimate(launch, timed, cycles * share))
-            if blocks[number] > timed["blocks"] or part != problem:
+                cycles = _in_a_row(timed, most[number])
+            launches.append(_launch_estimate(launch, timed, cycles * parts.share))
+            if blocks[number] > timed["blocks"] or parts.part != problem:
                 uncertainty = max(uncertainty, _MODEL + _EXTRAPOLATION)
         read, written = least_bytes(problem)
         l2 = self.gpu.l2_mb * 2**20
-        through = max(read - l2, 0) + max(written - l2, 0)
-        return Estimate(
-            self.gpu, clock, tuple(launches), uncertainty, through / self.gpu.dram_gb_per_s * 1e-6
-        )
+        dram_ms = (max(read - l2, 0) + max(written - l2, 0)) / self.gpu.dram_gb_per_s * 1e-6
+        return Estimate(self.gpu, clock, tuple(launches), uncertainty, dram_ms)
 
     def _run(self, part: AnyProblem, blocks: Sequence[int]) -> Execution:
         from ladder.run.backends import Treatment
@@ -179,8 +176,9 @@ class _Estimating:
         """
         return 0.0 if isinstance(part, Problem) or not hasattr(part, "cache_bytes") else 1.0
 
-    def _grids(self, problem: AnyProblem, multiprocessors: int) -> list[int]:
-        return [math.prod(one.grid) for one in self._shapes(problem, multiprocessors=multiprocessors)]
+    def _grids(self, problem: AnyProblem) -> list[int]:
+        """With one multiprocessor, of which persistent kernels make one block's worth."""
+        return [math.prod(one.grid) for one in self._shapes(problem, multiprocessors=1)]
 
     def _items(self, problem: AnyProblem) -> list[int]:
         """With a multiprocessor per block, persistent kernels start a block per work item."""
@@ -197,30 +195,36 @@ class _Estimating:
         return self.runner.run(problem, inputs, treatment=chosen).launches
 
 
-def _part(problem: AnyProblem) -> tuple[AnyProblem, float, float]:
-    """A problem whose blocks do what the whole problem's do, the share of its time, and the uncertainty.
-
-    Under a causal mask it has no mask, and the time counts by the share of pairs that the mask keeps.
+@dataclass(frozen=True)
+class _Parts:
+    """What stands for a problem: ``heads`` times ``head``, whose blocks do what those of ``part``
+    do; the share of the time that a mask leaves; and the uncertainty.
     """
-    if type(problem) is not Problem:
+
+    head: AnyProblem
+    part: AnyProblem
+    heads: int
+    share: float = 1.0
+    uncertainty: float = _MODEL
+
+
+def _parts(problem: AnyProblem) -> _Parts:
+    """Under a causal mask the part has none, and its time counts by the share of pairs that are kept."""
+    if not isinstance(problem, Problem):
         if problem.flops > _MOST:
-            raise InvalidProblem(
-                f"{problem} is too large to be emulated, and no smaller problem is known to stand for it",
-                "Choose smaller sizes.",
-            )
-        return problem, 1.0, _MODEL
-    one = replace(
-        problem,
-        batch=1,
-        heads=1,
-        kv_heads=None,
-        q_len=min(QUERIES, problem.q_len),
-        is_causal=False,
-    )
+            raise too_large(problem)
+        return _Parts(problem, problem, 1)
+    if problem.features - {"strided"}:
+        raise too_large(problem)
+    head = replace(problem, batch=1, heads=1, kv_heads=None, is_causal=False)
+    # Blocks of the forward pass have some queries and loop over all keys, those of gradients the other way.
+    few = "kv_len" if isinstance(problem, BackwardProblem) else "q_len"
+    part = replace(head, **{few: min(QUERIES, getattr(problem, few))})
+    heads = problem.batch * problem.heads
     if not problem.is_causal:
-        return one, 1.0, _MODEL
+        return _Parts(head, part, heads)
     share = kept_pairs(problem) / (problem.q_len * problem.kv_len)
-    return one, share, _MODEL + _MASK
+    return _Parts(head, part, heads, share, _MODEL + _MASK)
 
 
 #: Problems of other operations with more operations take too long.

@@ -7,11 +7,12 @@ warps, and nothing for the sanitizer to find.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ladder.common import cache, files, processes
 from ladder.common.isolation import ProcessEnded
@@ -23,6 +24,11 @@ from ladder.errors import LadderError
 from ladder.operations import AnyProblem
 from ladder.stages import Stage, read_stage
 
+if TYPE_CHECKING:
+    from ladder.run.emulator import Launch
+
+#: The GPU that the least times are for.
+GPU = "h100"
 _ENDINGS = (".cu", ".cuh", ".h", ".hpp", ".inl", ".inc")
 
 
@@ -32,8 +38,9 @@ class Entry:
     are unknown. ``rank`` is 0 if it is ``refused``, which says why.
     """
 
-    #: Wavefronts and conflicts of all kinds of shared-memory accesses; sectors from and to global memory.
-    COUNTS: ClassVar = ("wavefronts", "instructions", "conflicts", "sectors")
+    #: Wavefronts and conflicts of all kinds of shared-memory accesses; sectors from and to global memory; the
+    #: least time on :data:`GPU` by these counts (:func:`ladder.counts.time.bound_of`).
+    COUNTS: ClassVar = ("wavefronts", "instructions", "conflicts", "sectors", "time_ns")
 
     student: str
     computes: str = ""
@@ -97,7 +104,7 @@ def _entry(submission: Submission, progress: Steps) -> Entry:
         except LadderError as error:
             return Entry(submission.student, refused=error.message)
         parts = [part for item in sorted(sources.items()) for part in item]
-        key = cache.digest([harness_key(rung.default_arch), "board", *parts])
+        key = cache.digest([harness_key(rung.default_arch), "board", *Entry.COUNTS, *parts])
         found = kept(_Judged, key, lambda: _judge(rung))
     text = found.refused.replace(str(rung.path), submission.student)
     return Entry(submission.student, found.computes, found.problem, found.counts, text)
@@ -133,8 +140,9 @@ def _judge(rung: Stage) -> _Judged:
         rung = _narrowed(rung, problems)
         first = evaluate(rung, problem, backend="emulator", thoroughly=True)
         refused = first.text
-        executed = sum(int(launch.instructions()["executed"].sum()) for launch in first.execution.launches)
-        counts = _counts(first.row, executed)
+        launches = first.execution.launches
+        executed = sum(int(launch.instructions()["executed"].sum()) for launch in launches)
+        counts = _counts(first.row, executed, _least_ns(problem, launches))
         for found in () if refused else evaluate_all(rung, others, backend="emulator", thoroughly=True):
             refused = refused or (f"on {found.problem}: {found.text}" if found.text else "")
         for fault in () if refused else check_stage(rung):
@@ -154,14 +162,24 @@ def _narrowed(rung: Stage, problems: Sequence[AnyProblem]) -> Stage:
     return dataclasses.replace(rung.narrowed(problems), head_dims=kept)
 
 
-def _counts(row: Mapping[str, object], executed: int) -> dict[str, int | None]:
+def _least_ns(problem: AnyProblem, launches: Sequence[Launch]) -> int:
+    """The least time of these launches, rounded up."""
+    from ladder.counts.time import bound_of, least_bytes, load_gpu, work_of_launch
+
+    read, written = least_bytes(problem)
+    works = [work_of_launch(launch) for launch in launches]
+    return math.ceil(bound_of(load_gpu(GPU), works, read_bytes=read, written_bytes=written).ms * 1e6)
+
+
+def _counts(row: Mapping[str, object], executed: int, least_ns: int) -> dict[str, int | None]:
     columns = {
         "wavefronts": ("wavefronts_ld", "wavefronts_st", "wavefronts_gmma"),
         "conflicts": ("conflicts", "conflicts_gmma"),
         "sectors": ("global_sectors_ld", "global_sectors_st", "tma_sectors_ld", "tma_sectors_st"),
     }
-    counts = {name: _sum([row[column] for column in of]) for name, of in columns.items()}
-    return {name: executed if name == "instructions" else counts[name] for name in Entry.COUNTS}
+    sums = {name: _sum([row[column] for column in of]) for name, of in columns.items()}
+    counts = {**sums, "instructions": executed, "time_ns": least_ns}
+    return {name: counts[name] for name in Entry.COUNTS}
 
 
 def _sum(values: Sequence[object]) -> int | None:

@@ -56,3 +56,6 @@ def test_right_rungs_are_ranked_and_wrong_ones_refused(folder: Path, capsys) -> 
     ]
     assert rows[0]["wavefronts"] == "0" and int(rows[1]["wavefronts"]) > 0
     assert {row["problem"] for row in rows[:2]} == {"B=1 H=2 N=256 M=256 d=64"}
+    assert 0 < int(rows[0]["time_ns"]) <= int(rows[1]["time_ns"])
+    assert main(["class", "board", "class", "--by", "time"]) == 1
+    assert "time_ns" in capsys.readouterr().out
