@@ -68,7 +68,10 @@ class Emulation:
             if fault is not None:
                 failure = FaultError(Fault.from_data(fault), str(hint))
         uses = [(str(name), str(use)) for name, use in data["host_uses"]]
-        launches, timed = [*map(Launch.from_data, data["launches"])], [dict(one) for one in data["timed"]]
+        launches, timed = (
+            [*map(Launch.from_data, data["launches"])],
+            [dict(one) for one in data.get("timed", ())],
+        )
         return cls(launches, str(data["findings"]), uses, failure, timed)
 
 
