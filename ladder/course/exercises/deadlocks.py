@@ -29,15 +29,16 @@ def deadlock_lines(on: str, message: str, quoted: Callable[[str], str], otherwis
 
 
 def _wait_line(wait: str, quoted: Callable[[str], str]) -> str:
-    """``  warp 12 at kernel.cu:102  smem.k.wait_empty(turn);   8 of 12 arrivals are missing``."""
+    """``  warp 12: 8 of 12 arrivals are missing, at kernel.cu:102  smem.k.wait_empty(turn);``."""
     found = _WAIT.fullmatch(wait)
     if not found or not found["place"]:
         return f"  {retold(wait)}"
-    form = "  warps {which} at {place}" if re.search(r"[,-]", found["which"]) else "  warp {which} at {place}"
-    line = said(form, which=found["which"], place=quoted(found["place"]))
+    line = said(
+        "warps {which}" if re.search(r"[,-]", found["which"]) else "warp {which}", which=found["which"]
+    )
     if missing := _MISSING.search(found["what"]):
-        line += "   " + said("{n} of {count} arrivals are missing", n=missing[1], count=missing[2])
-    return line
+        line += ": " + said("{n} of {count} arrivals are missing", n=missing[1], count=missing[2])
+    return f"  {line}" + said(", at {place}", place=quoted(found["place"]))
 
 
 def _advice(waits: str, message: str) -> str:

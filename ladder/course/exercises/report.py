@@ -71,14 +71,16 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _text_lines(remark: Remark) -> Iterator[Text]:
-    """A remark without an access: its first sentences, as far as there is room, and its last one."""
+    """A remark without an access: its first sentences, as far as there is room, and its last one. Lines with
+    an indent quote the source and are cut.
+    """
     lines = remark.text.splitlines()
-    rows = [max(1, -(-cell_len(line) // PROSE_WIDTH)) for line in lines]
+    rows = [1 if line.startswith("  ") else max(1, -(-cell_len(line) // PROSE_WIDTH)) for line in lines]
     kept = len(lines)
     while kept > 2 and sum(rows[: kept - 1]) + rows[-1] > _MOST_ROWS:
         kept -= 1
     for line in [*lines[: kept - 1], *lines[-1:]]:
-        yield Text(line)
+        yield _cut(Text(line)) if line.startswith("  ") else Text(line)
 
 
 def _access_lines(remark: Remark, access: Finding) -> Iterator[RenderableType]:

@@ -311,6 +311,10 @@ def _misplaced(scores: _Scores, tile: int) -> Iterator[tuple[str, Tensor]]:
     for says, found in (
         (said("tiles of {tile} keys begin at keys 0, 1, 2 and so on", tile=tile), j % tile + j // tile),
         (said("each tile of {tile} keys is treated as the first tile", tile=tile), j % tile),
+        (
+            said("a tile of {tile} keys begins one key after the start of the tile before it", tile=tile),
+            torch.where(j < tile, j, j - tile + 1),
+        ),
     ):
         s = (scores.logits[..., found] * scores.scale).masked_fill(scores.masked, -math.inf)
         says = said("It equals the result where {says}.", says=says)

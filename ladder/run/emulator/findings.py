@@ -134,6 +134,10 @@ _MBARRIER_ADVICE = (
     "Compare the count of mbarrier.init and the expected bytes with what arrives in each phase. The thread "
     "that starts a phase must wait for the previous one."
 )
+_EARLY_ARRIVAL_ADVICE = (
+    "Wait for the phase before this line arrives for the next one: a buffer is released (release) after the "
+    "wait for its load (wait_full), once for each load."
+)
 _MISSED_PHASE_ADVICE = (
     "Before a thread arrives for all that use the buffer, all of them must have seen the end of the phase: "
     "let each warp arrive, or put a barrier of these warps between their wait and the arrival."
@@ -209,6 +213,7 @@ MORE_ADVICE = (
     _LDMATRIX_ADVICE,
     _WARPGROUP_ADVICE,
     _MBARRIER_ADVICE,
+    _EARLY_ARRIVAL_ADVICE,
     _MISSED_PHASE_ADVICE,
     _SCOPE_ADVICE,
     _EARLY_ADVICE,
@@ -372,6 +377,8 @@ class Finding:
             return _REINIT_ADVICE
         if self.kind == "barrier" and "wait for ever" in self.message:
             return _MISSED_PHASE_ADVICE
+        if self.kind == "barrier" and "without waiting for the end of the previous phase" in self.message:
+            return _EARLY_ARRIVAL_ADVICE
         if self.kind == "barrier" and mine.startswith("mbarrier."):
             return _MBARRIER_ADVICE
         if "more blocks cannot start" in self.message:

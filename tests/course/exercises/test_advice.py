@@ -147,8 +147,8 @@ def test_a_deadlock_names_the_line_and_what_is_missing_there() -> None:
     calls = {"kernel.cu:102": "smem.k.wait_empty(turn);", "kernel.cu:133": "smem.k.wait_full(turn);"}
     first, full, empty, advice = told(FULL, EMPTY, calls=calls)
     assert first == f"On N=8: deadlock, {STUCK}"
-    assert full == "  warps 0-3 at kernel.cu:133  smem.k.wait_full(turn);   1 of 1 arrivals are missing"
-    assert empty == "  warp 12 at kernel.cu:102  smem.k.wait_empty(turn);   8 of 12 arrivals are missing"
+    assert full == "  warps 0-3: 1 of 1 arrivals are missing, at kernel.cu:133  smem.k.wait_full(turn);"
+    assert empty == "  warp 12: 8 of 12 arrivals are missing, at kernel.cu:102  smem.k.wait_empty(turn);"
     # The load is missing because the buffer is not released, so the release comes first.
     assert advice.startswith("wait_empty waits until the buffer is released")
     assert told(FULL, calls=calls)[-1].startswith("wait_full waits for a load")
