@@ -3,6 +3,7 @@
 
 python -m tools.show_advice [EXERCISE ...]           # by default of all, which takes an hour
 python -m tools.show_advice --again [EXERCISE ...]   # after a change to the emulator or the judge
+python -m tools.show_advice --kept [EXERCISE ...]    # after a change to the advice: checks nothing
 
 The table is results/advice.json: by exercise and answer, the judgement and the lines on a terminal.
 Judgements follow tools/expected_advice.toml. Verdicts are kept in build/advice by the sources that they are
@@ -51,16 +52,23 @@ def answers(exercise: Exercise) -> Iterator[tuple[str, str]]:
         yield one.why, one.text
 
 
-def kept_verdict(exercise: Exercise, text: str, *, again: bool = False) -> Verdict:
-    """The verdict on this answer, checked if asked to or unless it has been with these sources."""
-    sources = sorted(known_sources(exercise).items())
-    path = KEPT / f"{exercise.name}-{cache.digest([repr(exercise), text, repr(sources)])}.pickle"
-    if path.is_file() and not again:
-        return pickle.loads(path.read_bytes())  # type: ignore[no-any-return]
-    verdict = check_gap(exercise, text)
+def kept_verdict(exercise: Exercise, text: str) -> Verdict | None:
+    """The verdict on this answer with these sources, if it is kept."""
+    path = _path(exercise, text)
+    return pickle.loads(path.read_bytes()) if path.is_file() else None
+
+
+def new_verdict(exercise: Exercise, text: str) -> Verdict:
+    """Checks this answer, and keeps the verdict."""
+    verdict, path = check_gap(exercise, text), _path(exercise, text)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(pickle.dumps(verdict))
     return verdict
+
+
+def _path(exercise: Exercise, text: str) -> Path:
+    sources = sorted(known_sources(exercise).items())
+    return KEPT / f"{exercise.name}-{cache.digest([repr(exercise), text, repr(sources)])}.pickle"
 
 
 def shown(verdict: Verdict) -> list[str]:
@@ -125,22 +133,34 @@ def summary(table: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         yield f"{family}: {len(rows)} answers, {found}; the longest has {longest} lines"
 
 
+def rows_of(exercise: Exercise, mode: str) -> dict[str, dict[str, Any]]:
+    """The table's rows of an exercise. ``mode`` is "--again", "--kept" or ""."""
+    rows = {}
+    for why, text in answers(exercise):
+        verdict = None if mode == "--again" else kept_verdict(exercise, text)
+        if verdict is None and mode != "--kept":
+            verdict = new_verdict(exercise, text)
+        if verdict is not None:
+            lines = shown(verdict)
+            rows[why] = {"judged": judged(exercise.name, why, lines), "lines": lines}
+    return rows
+
+
 def main(arguments: Sequence[str]) -> int:
-    again, names = "--again" in arguments, [one for one in arguments if one != "--again"]
+    mode = next((one for one in arguments if one in ("--again", "--kept")), "")
+    names = [one for one in arguments if one != mode]
     known = {one.name: one for one in exercises()}
     if unknown := [name for name in names if name not in known]:
         print(f"unknown: {', '.join(unknown)}. `ladder exercise list` has all names.", file=sys.stderr)
         return 2
     table = json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.is_file() else {}
     for name in names or known:
-        table[name] = {}
-        for why, text in answers(known[name]):
-            lines = shown(kept_verdict(known[name], text, again=again))
-            table[name][why] = {"judged": judged(name, why, lines), "lines": lines}
-        kept = {key: table[key] for key in sorted(table) if key in known}
-        TABLE.write_text(json.dumps(kept, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
-    print("\n".join(summary(kept)))
-    return 0 if all(row["judged"] == "helpful" for rows in kept.values() for row in rows.values()) else 1
+        if rows := rows_of(known[name], mode):
+            table[name] = rows
+        table = {key: table[key] for key in sorted(table) if key in known}
+        TABLE.write_text(json.dumps(table, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
+    print("\n".join(summary(table)))
+    return 0 if all(row["judged"] == "helpful" for rows in table.values() for row in rows.values()) else 1
 
 
 if __name__ == "__main__":

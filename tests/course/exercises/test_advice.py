@@ -15,7 +15,7 @@ from ladder.run.emulator.situations import (
     has_a_loaded_index,
     is_in_a_loop_before,
 )
-from tools.show_advice import MOST_LINES, TABLE, answers, expected, judged, kept_verdict, shown
+from tools.show_advice import MOST_LINES, TABLE, answers, expected, judged, new_verdict, shown
 
 RECORDED = json.loads(TABLE.read_text(encoding="utf-8"))
 #: A few that are quick, one for each situation.
@@ -32,7 +32,7 @@ SAMPLE = (
 def require_help(exercise: Exercise, why: str) -> None:
     """Answers that are recorded as vague may be so, or better."""
     text = dict(answers(exercise))[why]
-    lines = shown(kept_verdict(exercise, text, again=True))
+    lines = shown(new_verdict(exercise, text))
     was = RECORDED.get(exercise.name, {}).get(why, {}).get("judged", "")
     now = judged(exercise.name, why, lines)
     assert now == "helpful" or (now.startswith("vague") and was.startswith("vague")), "\n".join(lines)
