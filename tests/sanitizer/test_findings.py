@@ -74,7 +74,7 @@ def test_advice_is_about_the_access() -> None:
     assert "ldmatrix" in finding("misaligned", party(3, "ldmatrix.sync")).advice
     assert "If the index is right" in finding("misaligned", party(3)).advice
     copy = party(5, "cp.async.cg.shared.global")
-    assert finding("race between warps", copy, READ).advice.startswith("Is that the free buffer?")
+    assert finding("race between warps", copy, READ).advice.startswith("Is this buffer free?")
     assert finding("race between warps", READ, WRITE).advice == "Put __syncthreads() between the two lines."
 
 

@@ -19,13 +19,20 @@ def deadlock_lines(on: str, message: str, quoted: Callable[[str], str], otherwis
     """Yields what is stuck, a line for each of the first waits, and what to look for: ``otherwise`` if the
     waits are for nothing that tells. ``quoted`` turns ``kernel.cu:12`` into that and its source.
     """
+    what, waits = waits_of(message, quoted)
+    yield said("On {on}: deadlock, {what}", on=on, what=what)
+    yield from waits
+    yield _advice("\n".join(waits), message) or otherwise
+
+
+def waits_of(message: str, quoted: Callable[[str], str]) -> tuple[str, list[str]]:
+    """What a message says before its waits, and at most three lines about these."""
     what, *waits = _BETWEEN.split(message)
-    yield said("On {on}: deadlock, {what}", on=on, what=retold(what))
     told = list(dict.fromkeys(_wait_line(wait, quoted) for wait in waits))
-    yield from told[:_SHOWN]
     if len(told) > _SHOWN:
-        yield "  " + said("and {count} more", count=len(told) - _SHOWN)
-    yield _advice("\n".join(told), message) or otherwise
+        more = "  " + said("and {count} more", count=len(told) - _SHOWN + 1)
+        told = [*told[: _SHOWN - 1], more]
+    return retold(what), told
 
 
 def _wait_line(wait: str, quoted: Callable[[str], str]) -> str:

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ladder.common.wording import said
 from ladder.course.exercises.answers import read_answers
+from ladder.course.exercises.deadlocks import waits_of
 from ladder.course.exercises.markers import solution_text
 from ladder.course.exercises.reference_counts import reference_counts
 from ladder.course.exercises.verdict import Remark, Verdict, counter_words
@@ -25,8 +26,12 @@ from ladder.show.render import party_threads, source_text, times_text
 _SHOWN_FILES = 5
 #: The width of "  right  ".
 _HEADING = 9
+#: What two lines with an indent, broken between words, hold less than two whole ones.
+_INDENTS = 20
 #: The most lines of a remark's text. With the name, the problems, another remark and a command they are 12.
 _MOST_ROWS = 8
+#: Where an allocation lies, which differs from run to run.
+_ADDRESSES = re.compile(r" \[0x[0-9a-f]+, 0x[0-9a-f]+\)")
 #: The longest line of running text.
 PROSE_WIDTH = 100
 
@@ -88,12 +93,18 @@ def _access_lines(remark: Remark, access: Finding) -> Iterator[RenderableType]:
     yield Text.assemble(
         said("On {on}:", on=remark.on), " ", (retold(access.kind), "bold red"), (times_text(access), "dim")
     )
-    for heading, party in ((said("at"), access.who), (said("with"), access.other)):
-        if party is not None and (party is access.who or _line(party) != _line(access.who)):
-            yield _party_line(heading, party)
+    reason, waits = waits_of(access.message, lambda place: _of_file(place, access))
+    if not waits:
+        for heading, party in ((said("at"), access.who), (said("with"), access.other)):
+            if party is not None and (party is access.who or _line(party) != _line(access.who)):
+                yield _party_line(heading, party)
     if access.host_place:
         yield Text(f"  {said('host'):5} ").append(source_text(access.host_place))
-    yield Padding(Text(_first_sentence(retold(access.message))), (0, 0, 0, 2), expand=False)
+    reason = _ADDRESSES.sub("", _first_sentence(reason))
+    if access.other is not None and cell_len(reason) > PROSE_WIDTH - 2:
+        reason = reason.partition(": ")[0]
+    yield Padding(_cut(Text(reason), 2 * PROSE_WIDTH - _INDENTS), (0, 0, 0, 2), expand=False)
+    yield from (_cut(Text(wait)) for wait in waits)
     yield Padding(Text(retold(access.advice), "cyan"), (0, 0, 0, 2), expand=False)
 
 
@@ -115,9 +126,15 @@ def _line(party: Party | None) -> tuple[str, int, int] | None:
     return None if party is None else (*_place(party), party.kernel_line)
 
 
-def _cut(text: Text) -> Text:
-    """The text, cut to one line."""
-    text.truncate(PROSE_WIDTH, overflow="ellipsis")
+def _of_file(place: str, access: Finding) -> str:
+    """A place such as ``kernel.cu:12`` in the kernel's folder, with its source."""
+    folder = Path(access.who.kernel_file).parent if access.who else Path()
+    return source_text(f"{folder}/{place}").plain
+
+
+def _cut(text: Text, width: int = PROSE_WIDTH) -> Text:
+    """The text, cut to one line or to a width."""
+    text.truncate(width, overflow="ellipsis")
     return text
 
 

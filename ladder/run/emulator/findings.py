@@ -135,8 +135,18 @@ _MBARRIER_ADVICE = (
     "that starts a phase must wait for the previous one."
 )
 _EARLY_ARRIVAL_ADVICE = (
-    "Wait for the phase before this line arrives for the next one: a buffer is released (release) after the "
-    "wait for its load (wait_full), once for each load."
+    "The phase ended too early, or this arrival comes too early: does init count each warp that releases, "
+    "and does each release once per load, after its wait for that load (wait_full)?"
+)
+_EARLY_LOAD_ADVICE = (
+    "A load announces its bytes once per phase: let one thread issue it, after the wait until the buffer is "
+    "empty (wait_empty)."
+)
+#: Warps wait at several named barriers: in a ring of turns, or for a release that waits for a turn.
+_BARRIER_NUMBER = re.compile(r" at barrier (\d+)")
+_TURN_ADVICE = (
+    "These warps wait at different named barriers, so one of them is never completed. Each wait for a turn "
+    "needs an arrival that passes the turn on, also for a tile that is not used: count both."
 )
 _MISSED_PHASE_ADVICE = (
     "Before a thread arrives for all that use the buffer, all of them must have seen the end of the phase: "
@@ -169,6 +179,10 @@ _BEFORE_PRODUCT_ADVICE = (
 _RELEASED_ADVICE = (
     "The buffer is filled again while a product still reads it. Before the copy is issued, wait until its "
     "consumers have released it (wait_empty); they release it when their product is complete."
+)
+_REFILLED_ADVICE = (
+    "The buffer is filled again before the last copy into it is complete. Before a copy is issued, wait "
+    "until the consumers have released the buffer (wait_empty)."
 )
 _LOADED_ADVICE = "Wait first: every reader must wait for the mbarrier phase that the copy completes."
 _EXPECTED_ADVICE = "Add the bytes of this copy to mbarrier.arrive.expect_tx of that phase."
@@ -214,6 +228,8 @@ MORE_ADVICE = (
     _WARPGROUP_ADVICE,
     _MBARRIER_ADVICE,
     _EARLY_ARRIVAL_ADVICE,
+    _EARLY_LOAD_ADVICE,
+    _TURN_ADVICE,
     _MISSED_PHASE_ADVICE,
     _SCOPE_ADVICE,
     _EARLY_ADVICE,
@@ -224,6 +240,7 @@ MORE_ADVICE = (
     _INIT_ADVICE,
     _REINIT_ADVICE,
     _PLACES_ADVICE,
+    _REFILLED_ADVICE,
     _LOADED_ADVICE,
     _EXPECTED_ADVICE,
     _STORED_ADVICE,
@@ -311,7 +328,8 @@ class Finding:
             return _LDMATRIX_ADVICE
         if (special := self._advice_about_asynchronous()) is not None:
             return special
-        if self.kind in _BARRIERS and any(_is_copy(party) for party in (self.who, self.other)):
+        is_copied = any(_is_copy(party) for party in (self.who, self.other))
+        if self.kind in _BARRIERS and is_copied and self.space != "global":
             return _COPY_RACE_ADVICE
         if (special := self._advice_about_lines()) is not None:
             return special
@@ -363,6 +381,8 @@ class Finding:
         if self.kind == "copy not waited for" and any(opcode in mine + theirs for opcode in landing):
             if "expected bytes" in self.message:
                 return _EXPECTED_ADVICE
+            if self.space == "shared" and self.message.startswith("writes ") and _is_copy(self.who):
+                return _REFILLED_ADVICE
             return _STORED_ADVICE if self.space == "global" else _LOADED_ADVICE
         if (
             self.kind == "copy not waited for"
@@ -378,7 +398,9 @@ class Finding:
         if self.kind == "barrier" and "wait for ever" in self.message:
             return _MISSED_PHASE_ADVICE
         if self.kind == "barrier" and "without waiting for the end of the previous phase" in self.message:
-            return _EARLY_ARRIVAL_ADVICE
+            return _EARLY_LOAD_ADVICE if "expect_tx" in mine else _EARLY_ARRIVAL_ADVICE
+        if self.kind == "barrier" and len(set(_BARRIER_NUMBER.findall(self.message))) > 1:
+            return _TURN_ADVICE
         if self.kind == "barrier" and mine.startswith("mbarrier."):
             return _MBARRIER_ADVICE
         if "more blocks cannot start" in self.message:

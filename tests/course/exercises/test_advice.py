@@ -162,4 +162,4 @@ def test_a_deadlock_names_the_line_and_what_is_missing_there() -> None:
 def test_a_deadlock_of_many_waits_is_short() -> None:
     waits = [FULL.replace("0-3", f"{warp}-{warp + 3}") for warp in range(0, 20, 4)]
     lines = told(*waits, calls={"kernel.cu:133": "smem.k.wait_full(turn);"})
-    assert len(lines) == 6 and lines[4] == "  and 2 more"
+    assert len(lines) == 5 and lines[3] == "  and 3 more"

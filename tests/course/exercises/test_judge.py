@@ -27,7 +27,7 @@ def found(kind: str, message: str, opcode: str) -> Finding:
     [
         (STUCK, "at the mbarrier", "Which threads should arrive? Compare the count of init"),
         (STUCK, "at barrier 1", "Which threads should arrive there?"),
-        (UNCHANGED, "in a loop", "Who writes what this loop waits for?"),
+        (UNCHANGED, "in a loop", "Which thread writes what this loop waits for?"),
     ],
 )
 def test_a_deadlock_is_told_once(monkeypatch: pytest.MonkeyPatch, what: str, wait: str, advice: str) -> None:
