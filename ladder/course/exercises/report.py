@@ -166,7 +166,8 @@ def _in_a_line(remark: Remark, on: str) -> str:
         return text
     first, *rest = remark.text.splitlines()
     if rest and first == said("On {on}:", on=remark.on):
-        return rest[0] if remark.on == on else f"{first} {rest[0]}"
+        sentences = " ".join(rest[:2])
+        return sentences if remark.on == on else f"{first} {sentences}"
     return first.removeprefix(said("On {on}:", on=on)).strip()
 
 

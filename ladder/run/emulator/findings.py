@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ladder.run.emulator.situations import (
+    ARRIVAL,
     BACK_EDGE,
     CONDITIONAL,
     IN_THE_LOOP,
     NEIGHBOUR,
     SAME_INDEX,
+    arrival_between,
     conditional_barrier,
     has_a_loaded_index,
     has_barrier_between,
@@ -180,6 +182,10 @@ _RELEASED_ADVICE = (
     "The buffer is filled again while a product still reads it. Before the copy is issued, wait until its "
     "consumers have released it (wait_empty); they release it when their product is complete."
 )
+_UNFILLED_ADVICE = (
+    "The copy reads a buffer that is not written yet. Before it is issued, wait for the warps that write the "
+    "buffer: for the phase of the mbarrier at which they arrive."
+)
 _REFILLED_ADVICE = (
     "The buffer is filled again before the last copy into it is complete. Before a copy is issued, wait "
     "until the consumers have released the buffer (wait_empty)."
@@ -241,6 +247,7 @@ MORE_ADVICE = (
     _REINIT_ADVICE,
     _PLACES_ADVICE,
     _REFILLED_ADVICE,
+    _UNFILLED_ADVICE,
     _LOADED_ADVICE,
     _EXPECTED_ADVICE,
     _STORED_ADVICE,
@@ -251,6 +258,7 @@ MORE_ADVICE = (
     _BEFORE_PRODUCT_ADVICE,
     _RELEASED_ADVICE,
     _COPIED_BY_ANOTHER_ADVICE,
+    ARRIVAL,
     BACK_EDGE,
     CONDITIONAL,
     IN_THE_LOOP,
@@ -354,6 +362,8 @@ class Finding:
         if has_a_loaded_index(file, who.own_line, other.own_line):
             return SAME_INDEX
         first, last = self._lines
+        if (line := arrival_between(file, first, last)) is not None:
+            return ARRIVAL.format(line=line)
         if (line := conditional_barrier(file, first, last, barrier)) is not None:
             return CONDITIONAL.format(line=line)
         if self._has_barrier_between(barrier):
@@ -391,6 +401,8 @@ class Finding:
             and self.who.warp != self.other.warp
         ):
             return _COPIED_BY_ANOTHER_ADVICE
+        if self.kind == "uninitialised read" and any(opcode in mine for opcode in landing[:2]):
+            return _UNFILLED_ADVICE
         if self.kind == "mask" and mine.startswith(("wgmma.", "setmaxnreg.")):
             return _WARPGROUP_ADVICE
         if self.kind == "barrier" and (mine.startswith("mbarrier.init") or "live mbarrier" in self.message):
@@ -425,9 +437,13 @@ class Finding:
 
     @property
     def _lines(self) -> tuple[int, int]:
-        """The kernel's lines of the two parties, the upper one first."""
+        """The lines of the two parties in one function, the upper one first: the kernel's, or those of the
+        function that it calls at one line.
+        """
         assert self.who is not None and self.other is not None
-        first, last = sorted((self.who.kernel_line, self.other.kernel_line))
+        parties = (self.who, self.other)
+        lines = {party.kernel_line for party in parties}
+        first, last = sorted(party.kernel_line if len(lines) > 1 else party.own_line for party in parties)
         return first, last
 
     def _has_barrier_between(self, barrier: str) -> bool:

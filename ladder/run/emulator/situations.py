@@ -22,6 +22,11 @@ CONDITIONAL = (
     "The barrier at line {line} stands behind an if. It orders the two lines only if all threads reach it, "
     "each time: take it out of the branch."
 )
+#: An arrival at an mbarrier between the lines hands the data over, for all lanes of its warp.
+ARRIVAL = (
+    "The arrival at line {line} hands over what all lanes have written: put __syncwarp() between the write "
+    "and the arrival, and wait for the arrival before the read."
+)
 #: A line in a loop uses another thread's element, and the other line comes after the loop.
 IN_THE_LOOP = (
     "Put {barrier} behind line {line}, inside the loop: the next round needs it, and so does what comes "
@@ -38,6 +43,7 @@ _BARRIERS = {
 }
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _IF = re.compile(r"\s*(?:\} *)?(?:else\b|if *\()")
+_ARRIVAL = re.compile(r"\barrive\w*\s*\(")
 _LOOP = re.compile(r"\s*(?:for|while) *\(")
 _NESTED = re.compile(r"\b\w+\[\w+\[[^\[\]]*\]\]")
 #: How far after two lines their loop may end.
@@ -64,6 +70,12 @@ def conditional_barrier(file: str, first: int, last: int, barrier: str) -> int |
         if number > last:
             return None
     return None
+
+
+def arrival_between(file: str, first: int, last: int) -> int | None:
+    """The line of an arrival at an mbarrier between two lines."""
+    between = enumerate(_lines(file)[first : last - 1], start=first + 1)
+    return next((number for number, line in between if _ARRIVAL.search(_COMMENT.sub("", line))), None)
 
 
 def is_in_a_loop_before(file: str, line: int, other: int) -> bool:

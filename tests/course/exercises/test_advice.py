@@ -11,6 +11,7 @@ import pytest
 from ladder.course.exercises import Exercise, exercises, get_exercise
 from ladder.course.exercises.deadlocks import deadlock_lines
 from ladder.run.emulator.situations import (
+    arrival_between,
     conditional_barrier,
     has_a_loaded_index,
     is_in_a_loop_before,
@@ -125,6 +126,13 @@ def test_a_loop_that_ends_before_the_other_line(source: str) -> None:
 def test_an_index_that_is_loaded(source: str) -> None:
     assert has_a_loaded_index(source, 12, 13)
     assert not has_a_loaded_index(source, 2, 4)
+
+
+def test_an_arrival_that_hands_data_over(tmp_path: Path) -> None:
+    path = tmp_path / "kernel.cu"
+    path.write_text("store(ds, x);\nfence();\nfull.arrive();\nmma(dq, ds);\n// arrive()\nmma(dk, ds);\n")
+    assert arrival_between(str(path), 1, 4) == 3
+    assert arrival_between(str(path), 4, 6) is None
 
 
 STUCK = "no warp of the block can proceed"
