@@ -20,11 +20,14 @@ from ladder.errors import ExecutionError, UnsupportedProblem
 from ladder.operations import DTYPES, AnyProblem, Huge, get_operation, operation_of
 from ladder.run.backends import Treatment, get_backend
 from ladder.run.evaluation import (
+    MULTIPROCESSORS,
+    busy_problem,
     check_stage,
     default_problem,
     evaluate_all,
     evaluate_misaligned,
     faults_beyond_32_bits,
+    largest_constant,
     reference_of,
 )
 from ladder.stages import Stage, discover
@@ -119,7 +122,9 @@ def test_boundaries(stage: Stage, part: str, backend: str) -> None:
 
 
 def test_large_problems(stage: Stage, backend: str) -> None:
-    problems = get_operation(stage.computes).large(stage.dtypes, stage.head_dims)
+    """Those of the operation, and of the rung's own constants."""
+    operation, sizes = get_operation(stage.computes), (stage.dtypes, stage.head_dims)
+    problems = [*operation.large(*sizes), *operation.beyond(largest_constant(stage), *sizes)]
     if suitable := [*filter(stage.suits, problems)]:
         require_right(stage, suitable, backend)
 
@@ -159,16 +164,15 @@ def test_no_race_or_other_fault(stage: Stage) -> None:
 
 def test_launches_follow_each_other(stage: Stage) -> None:
     """In one process, where what a launch leaves in the rung's own memory stays, on a GPU so small that each
-    block has many work items.
+    block has several work items: a counter is first wrong when as many launches as blocks have passed.
     """
-    large = get_operation(stage.computes).large(stage.dtypes, stage.head_dims)
-    suitable = [*filter(stage.suits, large)] or [typical(stage)]
-    problem = stage.accept(min(suitable, key=lambda problem: problem.flops))
     backend = get_backend("emulator")
-    inputs, target = operation_of(problem).make_inputs(problem), backend.target(stage, None)
-    small = Treatment(multiprocessors=2)
+    target, small = backend.target(stage, None), Treatment(multiprocessors=MULTIPROCESSORS)
     with backend.runner(build(stage, target, {}), target) as runner:
-        launches = [runner.run(problem, inputs, treatment=small).outputs for _ in range(3)]
+        problem, blocks = busy_problem(stage, runner) or (typical(stage), 1)
+        problem = stage.accept(problem)
+        inputs = operation_of(problem).make_inputs(problem)
+        launches = [runner.run(problem, inputs, treatment=small).outputs for _ in range(2 + blocks)]
     expected = reference_of(problem, inputs)
     for outputs in launches:
         assert expected.passed(expected.errors(outputs)), f"on {problem}"

@@ -90,6 +90,8 @@ const char *host_use_name(runtime::HostWatch::Use use) {
     return "copied to the host";
   case runtime::HostWatch::Use::copied_from_host:
     return "copied from the host";
+  case runtime::HostWatch::Use::on_another_stream:
+    return "on another stream";
   }
   return "";
 }

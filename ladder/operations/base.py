@@ -359,6 +359,12 @@ class Operation(ABC):
         """Problems with one large size each: long rows, many rows, many heads."""
         return ()
 
+    def beyond(self, count: int, dtypes: Sequence[str], head_dims: Sequence[int]) -> Sequence[AnyProblem]:
+        """Small problems with more than ``count`` of each thing that kernels number, such as sequences, heads
+        with keys of their own, and work items; with each feature that a rung may need.
+        """
+        return ()
+
     def growing(self, dtype: str, head_dim: int) -> Iterator[Sequence[AnyProblem]]:
         """Series of problems that grow in one direction, by a factor of 2 from each to the next."""
         return iter(())

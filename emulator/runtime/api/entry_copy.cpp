@@ -117,8 +117,11 @@ void note_work(const char *name, const void *destination, const void *source, st
 
 /// Calls without a stream are work of the legacy stream that the host waits for.
 void wait_without_stream() {
-  if (OnStream::current() == 0)
-    PendingWork::instance().wait_for(cudaStreamLegacy);
+  if (OnStream::current() != 0)
+    return;
+  PendingWork::instance().wait_for(cudaStreamLegacy);
+  if (HostWatch *const watch = HostWatch::active())
+    watch->worked_on(kLegacyStream);
 }
 
 /// A box of rows: `width` bytes, `height` rows, `depth` slices.

@@ -63,6 +63,11 @@ void HostWatch::copied(const void *destination, const void *source) {
     copies_.emplace(to->name, Use::copied_from_host);
 }
 
+void HostWatch::worked_on(StreamId stream) {
+  if (stream != kGivenStream)
+    copies_.emplace("", Use::on_another_stream);
+}
+
 std::set<std::pair<std::string, HostWatch::Use>> HostWatch::uses() const {
   auto all = copies_;
   for (const HostGuard::Touch &touch : HostGuard::instance().touches()) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "machine/global_memory.h"
+#include "runtime/observe/stream_order.h"
 #include "runtime/work/visibility.h"
 
 #include <atomic>
@@ -26,8 +27,12 @@ public:
 
   /// A call copies these bytes.
   void copied(const void *destination, const void *source);
+  /// A call issues work to a stream.
+  void worked_on(StreamId stream);
+  /// The stream that the program is to use: cudaStreamPerThread, so that one left out is another.
+  static constexpr StreamId kGivenStream = 2;
 
-  enum class Use { touched, copied_to_host, copied_from_host };
+  enum class Use { touched, copied_to_host, copied_from_host, on_another_stream };
   /// What the host did with which memory, by its name; "" is the device's own.
   std::set<std::pair<std::string, Use>> uses() const;
 

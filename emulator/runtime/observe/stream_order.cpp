@@ -1,5 +1,7 @@
 #include "runtime/observe/stream_order.h"
 
+#include "runtime/observe/host_watch.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -21,7 +23,10 @@ bool clashes(const std::vector<MemoryUse> &a, const std::vector<MemoryUse> &b) {
 
 } // namespace
 
-OnStream::OnStream(StreamId stream) : before_(std::exchange(current_stream, stream)) {}
+OnStream::OnStream(StreamId stream) : before_(std::exchange(current_stream, stream)) {
+  if (HostWatch *const watch = HostWatch::active())
+    watch->worked_on(stream);
+}
 OnStream::~OnStream() { current_stream = before_; }
 StreamId OnStream::current() { return current_stream; }
 

@@ -138,6 +138,9 @@ class Attention(Operation):
     def large(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
         return shapes.large_problems(dtypes, shapes.few(head_dims))
 
+    def beyond(self, count: int, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
+        return shapes.beyond(count, dtypes[-1], shapes.few(head_dims)[0])
+
     def growing(self, dtype: str, head_dim: int) -> Iterator[list[Problem]]:
         return shapes.growing(dtype, head_dim)
 

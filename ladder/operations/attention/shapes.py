@@ -215,13 +215,12 @@ _FEATURES: tuple[dict[str, Any], ...] = ({"window": (2100, 9)}, {"softcap": 20.0
 
 def large_problems(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
     """Rows so long that the growth of errors shows, in each dtype and head dim, and once under a causal mask;
-    then more keys and rows than 16 bits count, several heads for each multiprocessor of a GPU, and many heads
-    of several tiles. With each feature, all but the causal one and those that 16 bits do not count.
+    then more keys and rows than 16 bits count, and many heads, of one tile and of several. With each feature
+    long rows.
     """
     long_rows = [Problem(1, 2, 24, 2048, d, dtype=dtype) for d in head_dims for dtype in dtypes]
     d, dtype = head_dims[0], dtypes[-1]
     many_heads = [
-        Problem(3, 400, 5, 7, d, kv_heads=100, dtype=dtype),
         Problem(2, 33, 140, 7, d, kv_heads=11, dtype=dtype),
         Problem(1, 45, 5, 7, d, kv_heads=15, dtype=dtype),  # 63 is then past the last work item
     ]
@@ -231,9 +230,25 @@ def large_problems(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Prob
         Problem(1, 1, 3, 2**16 + 45, d, dtype=dtype),
         Problem(1, 1, 2**16 + 45, 3, d, dtype=dtype),
         *many_heads,
-        *(replace(one, **feature) for feature in _FEATURES for one in (long_rows[0], *many_heads)),
+        *(replace(long_rows[0], **feature) for feature in _FEATURES),
         of_lengths((24, 3), (2048, 5), 2, 2, d, dtype=dtype),
-        of_lengths((200, *(5,) * 40), (7, *(9,) * 40), 33, 11, d, dtype=dtype),
+    ]
+
+
+def beyond(count: int, dtype: str, head_dim: int) -> list[Problem]:
+    """Batches, heads and sequences, of which few have more than a tile of rows, and heads with several."""
+    few = Problem(1, 1, 5, 7, head_dim, dtype=dtype)
+    plain = [
+        replace(few, batch=count + 1),
+        replace(few, heads=count + 1),
+        replace(few, heads=count // 2 + 1, kv_heads=1, q_len=140),
+    ]
+    lengths = (200, *(5,) * count), (7, *(9,) * count)
+    return [
+        *plain,
+        *(replace(one, **feature) for feature in _NEEDED for one in plain),
+        of_lengths(*lengths, 1, 1, head_dim, dtype=dtype),
+        of_lengths((140, 5), (7, 9), count + 1, count + 1, head_dim, dtype=dtype),
     ]
 
 

@@ -121,6 +121,9 @@ class AttentionBackward(Attention):
     def large(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
         return [_of(one) for one in super().large(dtypes, head_dims)]
 
+    def beyond(self, count: int, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
+        return [_of(one) for one in super().beyond(count, dtypes, head_dims)]
+
     def growing(self, dtype: str, head_dim: int) -> Iterator[list[Problem]]:
         return ([_of(problem) for problem in series] for series in super().growing(dtype, head_dim))
 

@@ -124,6 +124,9 @@ class Decoding(Operation):
     def large(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[DecodingProblem]:
         return shapes.large_problems(dtypes, head_dims)
 
+    def beyond(self, count: int, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[DecodingProblem]:
+        return shapes.beyond(count, dtypes[-1], head_dims[0])
+
     def growing(self, dtype: str, head_dim: int) -> Iterator[list[DecodingProblem]]:
         return shapes.growing(dtype, head_dim)
 

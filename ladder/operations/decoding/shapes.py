@@ -189,15 +189,12 @@ def window_boundaries(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[D
 
 def large_problems(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[DecodingProblem]:
     """More keys than 16 bits count, in pages twice as many: then a rung whose splits have a fixed size makes
-    them so large that a warp has more tiles than lanes. Then sequences and heads for several blocks on each
-    multiprocessor of a GPU.
+    them so large that a warp has more tiles than lanes.
     """
     dtype, d = dtypes[-1], head_dims[0]
     return [
         DecodingProblem(1, 4, 1, 2**16 + 45, d, kv_heads=2, dtype=dtype),
         DecodingProblem(1, 2, 1, 2**17 + 45, d, kv_heads=1, dtype=dtype, page_size=256),
-        DecodingProblem(300, 2, 1, 70, d, lengths=tuple(b % 71 for b in range(300)), dtype=dtype),
-        DecodingProblem(2, 300, 1, 40, d, kv_heads=100, dtype=dtype),
         *(
             DecodingProblem(1, 4, 2, 2048, d, kv_heads=1, dtype=dtype, e4m3=e4m3)
             for d in head_dims
@@ -205,8 +202,17 @@ def large_problems(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Deco
             for e4m3 in (False, True)
         ),
         DecodingProblem(1, 2, 1, 2**16 + 45, d, kv_heads=1, dtype=dtype, page_size=16, e4m3=True),
-        DecodingProblem(300, 2, 1, 70, d, lengths=tuple(b % 71 for b in range(300)), dtype=dtype, e4m3=True),
     ]
+
+
+def beyond(count: int, dtype: str, head_dim: int) -> list[DecodingProblem]:
+    """Sequences of all lengths up to 70 keys, and heads with keys of their own."""
+    sequences = DecodingProblem(
+        count + 1, 2, 1, 70, head_dim, lengths=tuple(b % 71 for b in range(count + 1)), dtype=dtype
+    )
+    heads = DecodingProblem(2, count + 1, 1, 20, head_dim, dtype=dtype)
+    features: tuple[dict[str, Any], ...] = ({}, {"page_size": 16}, {"e4m3": True}, {"sinks": True})
+    return [replace(one, **feature) for feature in features for one in (sequences, heads)]
 
 
 def growing(dtype: str, head_dim: int) -> Iterator[list[DecodingProblem]]:

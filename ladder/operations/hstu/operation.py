@@ -130,6 +130,9 @@ class Hstu(Operation):
     def large(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
         return shapes.large_problems(self.problem, self._features, dtypes, head_dims)
 
+    def beyond(self, count: int, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
+        return shapes.beyond(self.problem, self._features, count, dtypes[-1], head_dims[0])
+
     def growing(self, dtype: str, head_dim: int) -> Iterator[list[HstuProblem]]:
         return shapes.growing(self.problem, self._features, dtype, head_dim)
 

@@ -136,14 +136,32 @@ def large_problems(
     dtypes: Sequence[str],
     head_dims: Sequence[int],
 ) -> list[HstuProblem]:
-    """More keys than 16 bits count; and with each feature, several heads and sequences for each
-    multiprocessor of a GPU, and more than 63 work items of which later ones are not a sequence's first.
+    """More keys than 16 bits count; and with each feature, more than 63 work items of which later ones are
+    not a sequence's first.
     """
     dtype, d = dtypes[-1], head_dims[0]
     found = [problem(1, d, (3,), (2**16 + 45,), dtype=dtype)]
     for feature in features:
-        found.append(problem(70, d, (5, 20) * 10, (9, 70) * 10, **feature, dtype=dtype))  # type: ignore[arg-type]
         found.append(problem(7, d, (5, 5, 5, 300, 5, 5), **feature, dtype=dtype))  # type: ignore[arg-type]
+    return found
+
+
+def beyond(
+    problem: type[HstuProblem],
+    features: Sequence[Mapping[str, object]],
+    count: int,
+    dtype: str,
+    head_dim: int,
+) -> list[HstuProblem]:
+    """Heads, each with a bias of its own, and sequences, of one and of several tiles."""
+    found = []
+    for feature in features:
+        per_head = {**feature, **({"bias_heads": count + 1} if "bias_heads" in feature else {})}
+        lengths = (5, 20) * (count // 2) + (140, 150)
+        found += [
+            problem(count + 1, head_dim, (5, 20), (9, 70), **per_head, dtype=dtype),  # type: ignore[arg-type]
+            problem(1, head_dim, lengths, **feature, dtype=dtype),  # type: ignore[arg-type]
+        ]
     return found
 
 

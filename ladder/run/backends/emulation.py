@@ -19,6 +19,9 @@ from ladder.run import emulator
 from ladder.run.backends.extension import launch
 from ladder.run.emulator import Fault, FaultError, Launch, MemoryRange
 
+#: cudaStreamPerThread. The emulator, when it watches the host, notes what a stage does on another one.
+_GIVEN_STREAM = 2
+
 
 @dataclass(frozen=True)
 class Lent:
@@ -89,7 +92,7 @@ def emulate(
     ]
     with emulator.session(memory=emulator.merged_memory(ranges), **session) as opened:
         try:
-            launch(extension, addresses, arguments, stream=0)
+            launch(extension, addresses, arguments, stream=_GIVEN_STREAM)
         except ExecutionError as error:
             fault = emulator.last_fault()
             failure = FaultError(fault) if fault else error

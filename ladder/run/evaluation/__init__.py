@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         verdict_key,
     )
     from ladder.run.evaluation.references import reference_of
+    from ladder.run.evaluation.reuse import MULTIPROCESSORS, busy_problem, largest_constant
     from ladder.run.evaluation.sanitizing import check_stage, checked_stage, is_faulty, stage_remarks
     from ladder.run.evaluation.shares import rows_of_first_block
     from ladder.run.evaluation.sparse import faults_beyond_32_bits

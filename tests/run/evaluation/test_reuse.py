@@ -11,12 +11,12 @@ from rungs import named
 from warp_kernel import kernel_text
 
 from ladder.compile import Target, build
-from ladder.operations import AnyProblem, Problem, operation_of
-from ladder.run.backends import EmulatorBackend, Treatment
+from ladder.operations import AnyProblem, Problem, get_operation, operation_of
+from ladder.run.backends import EmulatorBackend, EmulatorRunner, Treatment
 from ladder.run.emulator import Finding, Launch, Module
 from ladder.run.emulator.launches import Copies
 from ladder.run.evaluation import is_faulty, sanitizing
-from ladder.run.evaluation.reuse import MULTIPROCESSORS, reusing_problems
+from ladder.run.evaluation.reuse import MULTIPROCESSORS, busy_problem, largest_constant, reusing_problems
 from ladder.stages import Stage, discover
 
 #: Sixteen bytes to one place after the other, three of them, by thread 0 of each block.
@@ -75,10 +75,44 @@ def chosen(name: str) -> list[AnyProblem]:
 
 
 def reusing_problems_of(stage: Stage) -> list[AnyProblem]:
+    with runner_of(stage) as runner:
+        return reusing_problems(stage, runner)
+
+
+def runner_of(stage: Stage) -> EmulatorRunner:
     backend = EmulatorBackend()
     target = backend.target(stage, None)
-    with backend.runner(build(stage, target, stage.chosen_options({})), target) as runner:
-        return reusing_problems(stage, runner)
+    return backend.runner(build(stage, target, stage.chosen_options({})), target)
+
+
+def test_a_persistent_rung_s_blocks_have_several_work_items() -> None:
+    stage = replace(discover()["v11_persistent"], head_dims=(64,), dtypes=("f16",))
+    with runner_of(stage.narrowed([Problem(1, 1, 1, 1, 64)])) as runner:
+        found = busy_problem(stage, runner)
+    assert found
+    problem, blocks = found
+    [launch] = launches_of(problem, "v11_persistent", 1000)
+    assert blocks == MULTIPROCESSORS and launch.grid[0] >= 4 * blocks
+    with runner_of(discover()["v1_minimal"]) as runner:
+        assert busy_problem(discover()["v1_minimal"], runner) is None
+
+
+def test_sizes_are_beyond_a_rung_s_own_constants(tmp_path: Path) -> None:
+    text = 'int x = 0x999; // 500\n/* 600 */ f<7>("700", number < 65 ? 3 : 1024, 4096, x300, 2.500f);\n'
+    (tmp_path / "kernel.cu").write_text(text)
+    assert largest_constant(replace(discover()["v1_minimal"], path=tmp_path)) == 65
+
+
+@pytest.mark.parametrize("name", ["attention", "attention_backward", "decoding", "hstu", "hstu_backward"])
+def test_problems_have_more_than_so_many_of_everything(name: str) -> None:
+    problems = get_operation(name).beyond(65, ("f16",), (64,))
+    shapes = [
+        {key: x.shape for key, x in operation_of(one).make_inputs(one).items() if x is not None}
+        for one in problems
+    ]
+    for tensor in ("q", "k_cache" if name == "decoding" else "k"):
+        # Batches or tokens, and heads.
+        assert {max(shape[tensor][i] for shape in shapes if tensor in shape) > 65 for i in (0, 1)} == {True}
 
 
 @pytest.mark.parametrize("name", [named("v5"), named("v8"), named("v11")])

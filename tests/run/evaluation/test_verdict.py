@@ -73,6 +73,21 @@ def changed(text: str, *changes: tuple[str, str]) -> str:
     return text
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("64, 0, stream>>>", "64>>>"),
+        (LAUNCH, f"  cudaMemsetAsync(p.lse, 0, 4);\n{LAUNCH}"),
+        (LAUNCH, f"  void *x;\n  cudaMallocAsync(&x, 4, nullptr);\n  cudaFreeAsync(x, stream);\n{LAUNCH}"),
+        (LAUNCH, f"  cudaMemcpy(p.lse, p.q, 4, cudaMemcpyDefault);\n{LAUNCH}"),
+    ],
+    ids=["a launch", "a fill", "an allocation", "a copy that takes no stream"],
+)
+def test_work_goes_to_the_stream_that_is_given(drop_stage, change) -> None:
+    drop_stage("mine", changed(drop_stage.kernel, change))
+    assert "on another stream than the one" in ruling("mine")
+
+
 def on_host(kernel: str, *changes: tuple[str, str]) -> str:
     """naive, computed by its host code before an idle kernel is launched."""
     return changed(

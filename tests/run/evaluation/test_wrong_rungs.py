@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ladder.operations import AnyProblem, get_operation
-from ladder.run.evaluation import check_stage, evaluate_all
+from ladder.run.evaluation import check_stage, evaluate_all, largest_constant
 from ladder.stages import Stage, discover, include_directory
 
 if sys.version_info >= (3, 11):
@@ -82,7 +82,8 @@ def problems_of(stage: Stage) -> Iterator[AnyProblem]:
     operation = get_operation(stage.computes)
     parts = operation.boundaries(stage.dtypes, stage.head_dims).values()
     sizes = (stage.dtypes, stage.head_dims)
-    for problems in (*parts, operation.large(*sizes), operation.matrix(*sizes)):
+    beyond = operation.beyond(largest_constant(stage), *sizes)
+    for problems in (*parts, operation.large(*sizes), beyond, operation.matrix(*sizes)):
         yield from filter(stage.suits, problems)
 
 
