@@ -120,7 +120,7 @@ def _estimate(options: argparse.Namespace, gpu: Gpu) -> int:
 
 
 #: Below an estimate.
-_EXPERIMENTAL = "Experimental: results/estimate.csv and docs/time.md say how far it is from measured times."
+_EXPERIMENTAL = "Experimental: docs/time.md says what is left out."
 
 
 def _changes(texts: list[str]) -> dict[str, float]:

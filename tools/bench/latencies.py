@@ -24,7 +24,15 @@ def measure() -> dict[str, float]:
     nvcc = toolchain.system_nvcc() or toolchain.pinned_nvcc()
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "latencies"
-        command = [str(nvcc.path), "-std=c++17", "-O3", "-arch=sm_90a", str(SOURCE), "-o", str(program)]
+        command = [
+            str(nvcc.path),
+            "-std=c++17",
+            "-O3",
+            "-gencode=arch=compute_90a,code=sm_90a",
+            str(SOURCE),
+            "-o",
+            str(program),
+        ]
         made = subprocess.run(command, capture_output=True, text=True)
         if made.returncode:
             raise LadderError(f"{SOURCE.name} cannot be compiled: {made.stderr.strip()[:500]}")

@@ -49,7 +49,7 @@ def is_calibrated(stage: str) -> bool:
 
 
 def rows(files: str, calibrated: bool, words: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    known = discover()
+    known = {stage.name for stage in discover()}
     for measured in measured_rows(RESULTS, files):
         if measured.problem is None or measured.contender not in known:
             continue
