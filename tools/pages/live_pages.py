@@ -109,7 +109,7 @@ _STATIC = (
 )
 #: Messages of checks that docs/live/judge.js says as ladder/course/exercises/judge.py and operations do.
 LIMITS = (
-    "On {on}: right, but dearer than needed: {count} {what}, at most {most:,}.",
+    "On {on}: right, but more expensive than needed: {count} {what}, at most {most:,}.",
     "On {on}: right, but not what the task says: {value:,} {what}, which has at least {least:,}.",
 )
 WRONG_ELEMENTS = "{name} is wrong in {n:,} of {count:,} elements."
