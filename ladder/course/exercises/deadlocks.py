@@ -13,6 +13,8 @@ _WAIT = re.compile(r"warps? (?P<which>[\d, -]+): (?P<what>.*?)(?: \((?P<place>[^
 _MISSING = re.compile(r"waits for (\d+) of (\d+) arrivals")
 _BETWEEN = re.compile(r"[:;] (?=warps? \d)")
 _SHOWN = 3
+#: A wait for a buffer of a ring: ``smem.k.wait_empty(turn)`` or ``smem.q_empty[0].wait(0)``.
+_EMPTY, _FULL = (re.compile(rf"wait_{state}\(|{state}(?:\[[^\]]*\])?\.wait\(") for state in ("empty", "full"))
 
 
 def deadlock_lines(on: str, message: str, quoted: Callable[[str], str], otherwise: str) -> Iterator[str]:
@@ -52,15 +54,15 @@ def _advice(waits: str, message: str) -> str:
     """What to look for, by the calls on which warps wait: who waits for a free buffer is no consequence of a
     wait for a full one, which in turn is none of a wait for other warps.
     """
-    if "wait_empty(" in waits:
+    if _EMPTY.search(waits):
         return said(
-            "wait_empty waits until the buffer is released: each warp that the count of init includes must "
-            "release it once per tile, also if it does not use the tile."
+            "The wait for an empty buffer needs a release by each warp that the count of init includes: once "
+            "per tile, also if a warp does not use the tile."
         )
-    if "wait_full(" in waits:
+    if _FULL.search(waits):
         return said(
-            "wait_full waits for a load: for each tile that is waited for, one must be issued into the same "
-            "buffer. If it was, is the turn (buffer and parity) the same on both sides?"
+            "The wait for a full buffer needs a load, or the arrival of the warps that write it: one for "
+            "each tile that is waited for, in the same buffer and with the same parity."
         )
     if "mbarrier" in message:
         return said(

@@ -18,7 +18,7 @@ from ladder.run.emulator.situations import (
     IN_THE_LOOP,
     NEIGHBOUR,
     SAME_INDEX,
-    arrival_between,
+    arrival_after,
     conditional_barrier,
     has_a_loaded_index,
     has_barrier_between,
@@ -362,7 +362,7 @@ class Finding:
         if has_a_loaded_index(file, who.own_line, other.own_line):
             return SAME_INDEX
         first, last = self._lines
-        if (line := arrival_between(file, first, last)) is not None:
+        if self.message.startswith("reads ") and (line := arrival_after(file, other.own_line)) is not None:
             return ARRIVAL.format(line=line)
         if (line := conditional_barrier(file, first, last, barrier)) is not None:
             return CONDITIONAL.format(line=line)

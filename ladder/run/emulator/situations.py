@@ -22,7 +22,7 @@ CONDITIONAL = (
     "The barrier at line {line} stands behind an if. It orders the two lines only if all threads reach it, "
     "each time: take it out of the branch."
 )
-#: An arrival at an mbarrier between the lines hands the data over, for all lanes of its warp.
+#: An arrival at an mbarrier after the write hands the data over, for all lanes of its warp.
 ARRIVAL = (
     "The arrival at line {line} hands over what all lanes have written: put __syncwarp() between the write "
     "and the arrival, and wait for the arrival before the read."
@@ -48,6 +48,8 @@ _LOOP = re.compile(r"\s*(?:for|while) *\(")
 _NESTED = re.compile(r"\b\w+\[\w+\[[^\[\]]*\]\]")
 #: How far after two lines their loop may end.
 _BEYOND = 60
+#: How far after a write the arrival that hands it over stands.
+_SOON = 12
 _ELEMENT = re.compile(r"\b(\w+)\s*\[([^\[\]]*)\]")
 
 
@@ -72,10 +74,10 @@ def conditional_barrier(file: str, first: int, last: int, barrier: str) -> int |
     return None
 
 
-def arrival_between(file: str, first: int, last: int) -> int | None:
-    """The line of an arrival at an mbarrier between two lines."""
-    between = enumerate(_lines(file)[first : last - 1], start=first + 1)
-    return next((number for number, line in between if _ARRIVAL.search(_COMMENT.sub("", line))), None)
+def arrival_after(file: str, line: int) -> int | None:
+    """The line of an arrival at an mbarrier soon after a line."""
+    after = enumerate(_lines(file)[line : line + _SOON], start=line + 1)
+    return next((number for number, text in after if _ARRIVAL.search(_COMMENT.sub("", text))), None)
 
 
 def is_in_a_loop_before(file: str, line: int, other: int) -> bool:

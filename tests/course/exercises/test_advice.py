@@ -11,7 +11,7 @@ import pytest
 from ladder.course.exercises import Exercise, exercises, get_exercise
 from ladder.course.exercises.deadlocks import deadlock_lines
 from ladder.run.emulator.situations import (
-    arrival_between,
+    arrival_after,
     conditional_barrier,
     has_a_loaded_index,
     is_in_a_loop_before,
@@ -131,8 +131,8 @@ def test_an_index_that_is_loaded(source: str) -> None:
 def test_an_arrival_that_hands_data_over(tmp_path: Path) -> None:
     path = tmp_path / "kernel.cu"
     path.write_text("store(ds, x);\nfence();\nfull.arrive();\nmma(dq, ds);\n// arrive()\nmma(dk, ds);\n")
-    assert arrival_between(str(path), 1, 4) == 3
-    assert arrival_between(str(path), 4, 6) is None
+    assert arrival_after(str(path), 1) == 3
+    assert arrival_after(str(path), 4) is None
 
 
 STUCK = "no warp of the block can proceed"
@@ -158,8 +158,10 @@ def test_a_deadlock_names_the_line_and_what_is_missing_there() -> None:
     assert full == "  warps 0-3: 1 of 1 arrivals are missing, at kernel.cu:133  smem.k.wait_full(turn);"
     assert empty == "  warp 12: 8 of 12 arrivals are missing, at kernel.cu:102  smem.k.wait_empty(turn);"
     # The load is missing because the buffer is not released, so the release comes first.
-    assert advice.startswith("wait_empty waits until the buffer is released")
-    assert told(FULL, calls=calls)[-1].startswith("wait_full waits for a load")
+    assert advice.startswith("The wait for an empty buffer needs a release")
+    assert told(FULL, calls=calls)[-1].startswith("The wait for a full buffer needs a load")
+    member = {"kernel.cu:102": "smem.q_empty[now].wait(0);"}
+    assert told(EMPTY, calls=member)[-1].startswith("The wait for an empty buffer")
     assert told(FULL, calls={"kernel.cu:133": "wait(0);"})[-1].startswith("Which threads should arrive?")
     assert (
         told("warp 1: lane 0 in a loop (kernel.cu:9)", calls={"kernel.cu:9": "while (f());"})[-1]
