@@ -1,4 +1,4 @@
-// h8_wgmma_gradients: h8a_silu_gradients with the masks of h2_masks.
+// h8_wgmma_gradients: h8a_silu_gradients with the masks of h2.
 //
 // As in h6_wgmma the producer warp reads the mask: it loads only tiles of queries that see one of the block's
 // keys, and marks for which consumers the mask cuts a tile. The consumers read the mask again in these tiles.
