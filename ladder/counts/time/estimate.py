@@ -185,7 +185,7 @@ class _Estimating:
         shapes = self._shapes(problem, multiprocessors=0, first_blocks=1)
         return [math.prod(one.grid) for one in shapes]
 
-    def _shapes(self, problem: AnyProblem, **treatment: int) -> Sequence[Launch]:
+    def _shapes(self, problem: AnyProblem, **treatment: Any) -> Sequence[Launch]:
         from ladder.run.backends import Treatment
 
         if isinstance(problem, Problem):

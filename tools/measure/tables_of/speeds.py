@@ -38,7 +38,7 @@ def gain(name: str) -> str:
         for row in pair.itertuples()
     ]
     both = pair.assign(problem=titles).pivot_table("tflops", "problem", "contender", sort=False).dropna()
-    if stage.before not in both:
+    if stage.before is None or stage.before not in both:
         return ""
     ratios = both[name] / both[stage.before]
     rows = [
