@@ -255,8 +255,8 @@ def _become_the_client(connection: socket.socket) -> str:
     connection.setblocking(True)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     head, streams, _, _ = socket.recv_fds(connection, SIZE.size, 3)
-    program, sys.argv[:], *surroundings = json.loads(_received(connection, *SIZE.unpack(head)))
-    enter(*surroundings, folder=None, readable=None)
+    program, sys.argv[:], environment, directory, path = json.loads(_received(connection, *SIZE.unpack(head)))
+    enter(environment, directory, path, folder=None, readable=None)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
