@@ -120,7 +120,7 @@ def _estimate(options: argparse.Namespace, gpu: Gpu) -> int:
 
 
 #: Below an estimate.
-_EXPERIMENTAL = "Experimental: docs/time.md says what is left out."
+_EXPERIMENTAL = "Experimental: docs/time.md says how far it is from measured times."
 
 
 def _changes(texts: list[str]) -> dict[str, float]:

@@ -17,7 +17,7 @@ from functools import partial
 
 from ladder.operations import OPERATIONS
 from ladder.stages import discover, ladder_pages
-from tools.measure.tables_of import bounds, counts, rungs, several_gpus, speeds
+from tools.measure.tables_of import bounds, counts, estimates, rungs, several_gpus, speeds
 from tools.measure.tables_of.data import ROOT
 
 #: The files that contain tables.
@@ -39,6 +39,7 @@ _LADDERS = ("attention", "attention_backward", "decoding", "hstu", "hstu_backwar
 
 TABLES: dict[str, Callable[[], str]] = {
     "bounds-by-rung": bounds.bounds_by_rung,
+    "estimate-errors": estimates.estimate_errors,
     "other-kernels": counts.other_kernels,
     "first-stops": counts.first_stops,
     "checks": counts.checks,
