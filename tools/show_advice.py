@@ -126,11 +126,11 @@ def summary(table: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     families: dict[str, list[Any]] = defaultdict(list)
     for name, rows in table.items():
         families["cuda" if name.startswith("cuda_") else name[0]] += rows.values()
-    for family, rows in sorted(families.items()):
-        counts = Counter(row["judged"].partition(":")[0] for row in rows)
-        longest = max(len(row["lines"]) for row in rows)
+    for family, answers_of in sorted(families.items()):
+        counts = Counter(row["judged"].partition(":")[0] for row in answers_of)
+        longest = max(len(row["lines"]) for row in answers_of)
         found = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
-        yield f"{family}: {len(rows)} answers, {found}; the longest has {longest} lines"
+        yield f"{family}: {len(answers_of)} answers, {found}; the longest has {longest} lines"
 
 
 def rows_of(exercise: Exercise, mode: str) -> dict[str, dict[str, Any]]:
