@@ -35,8 +35,8 @@ py::dict products(const runtime::LaunchRecord &record);
 py::dict boxes(const runtime::LaunchRecord &record);
 py::dict copies(const runtime::LaunchRecord &record);
 
-/// Cycles of a launch on one multiprocessor, with (instruction, reason, cycles) of its stalls, and the waits of
-/// the first block's warps.
+/// Cycles of a launch on one multiprocessor, with (instruction, reason, cycles) of its stalls, and the waits
+/// of the first block's warps.
 py::dict timed_launch(const runtime::TimedLaunch &launch);
 
 } // namespace ladder::python
