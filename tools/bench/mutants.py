@@ -236,7 +236,7 @@ def _write(mutant: Mutant, folder: Path, narrow: bool) -> str:
     """
     original = "" if mutant.old == mutant.new else _rungs_code(mutant.stage, folder, narrow)
     _copy(mutant.stage, folder, narrow)
-    own = folder / mutant.stage / mutant.file
+    own = _in_copy(mutant.stage, folder) / mutant.file
     file = own if own.is_file() else folder / include_directory().name / mutant.file
     file.write_text(mutant.changed(file.read_text(encoding="utf-8")), encoding="utf-8")
     try:
@@ -258,7 +258,12 @@ def _copy(stage: str, folder: Path, narrow: bool) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(root(), folder, ignore=shutil.ignore_patterns("__pycache__"))
     if narrow:
-        _narrow(discover()[stage], folder / stage / "stage.toml")
+        _narrow(discover()[stage], _in_copy(stage, folder) / "stage.toml")
+
+
+def _in_copy(stage: str, folder: Path) -> Path:
+    """The rung's folder in a copy of all stages."""
+    return folder / discover()[stage].path.relative_to(root())
 
 
 def _narrow(stage: Stage, table: Path) -> None:
