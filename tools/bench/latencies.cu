@@ -15,6 +15,9 @@
 namespace {
 
 constexpr int kRepeats = 256;
+/// Instructions in a row. ptxas moves them past a reading of the clock, but not out of a loop that it does
+/// not unroll.
+constexpr int kUnrolled = 64;
 
 void check(cudaError_t error) {
   if (error == cudaSuccess)
@@ -33,7 +36,8 @@ __device__ std::uint32_t shared_address(const void *pointer) {
     setup;                                                                                                   \
     for (int warm = 0; warm < 2; ++warm) {                                                                   \
       const long long begin = clock64();                                                                     \
-      _Pragma("unroll") for (int i = 0; i < kRepeats; ++i) instruction;                                      \
+      _Pragma("unroll 1") for (int round = zero; round < kRepeats / kUnrolled; ++round)                      \
+          _Pragma("unroll") for (int i = 0; i < kUnrolled; ++i) instruction;                                 \
       *cycles = clock64() - begin;                                                                           \
     }                                                                                                        \
     *out = sink;                                                                                             \
@@ -41,7 +45,8 @@ __device__ std::uint32_t shared_address(const void *pointer) {
 
 CHAIN(fixed_chain, float x = float(zero), asm volatile("fma.rn.f32 %0, %0, %0, %0;" : "+f"(x)), int(x))
 CHAIN(xu_chain, float x = float(zero), asm volatile("ex2.approx.ftz.f32 %0, %0;" : "+f"(x)), int(x))
-CHAIN(shuffle_chain, int x = zero, asm volatile("shfl.sync.bfly.b32 %0, %0, 1, 31, -1;" : "+r"(x)), x)
+CHAIN(shuffle_chain, int x = zero + int(threadIdx.x),
+      asm volatile("shfl.sync.bfly.b32 %0, %0, 1, 31, -1;" : "+r"(x)), x)
 CHAIN(shared_chain, __shared__ int word; word = int(shared_address(&word)); __syncwarp();
       int x = word, asm volatile("ld.shared.b32 %0, [%0];" : "+r"(x)), x)
 CHAIN(matrix_chain, __shared__ alignas(128) int tile[32]; tile[threadIdx.x & 31] = int(shared_address(tile));
@@ -84,7 +89,8 @@ __global__ void branch_chain(long long *cycles, int *out, int rounds) {
       x[i] = type(zero + i);                                                                                 \
     __syncthreads();                                                                                         \
     const long long begin = clock64();                                                                       \
-    _Pragma("unroll") for (int i = 0; i < kRepeats; ++i) {                                                   \
+    _Pragma("unroll 1") for (int round = zero; round < kRepeats / kUnrolled; ++round)                        \
+        _Pragma("unroll") for (int i = 0; i < kUnrolled; ++i) {                                              \
       type &y = x[i % 8];                                                                                    \
       instruction;                                                                                           \
     }                                                                                                        \
@@ -103,14 +109,16 @@ __global__ void mma_many(long long *cycles, int *out, int a) {
   float s[8][4] = {};
   __syncthreads();
   const long long begin = clock64();
+#pragma unroll 1
+  for (int round = a; round < kRepeats / kUnrolled; ++round)
 #pragma unroll
-  for (int i = 0; i < kRepeats; ++i) {
-    auto &y = s[i % 8];
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %4, %4, %4}, "
-                 "{%4, %4}, {%0, %1, %2, %3};"
-                 : "+f"(y[0]), "+f"(y[1]), "+f"(y[2]), "+f"(y[3])
-                 : "r"(a));
-  }
+    for (int i = 0; i < kUnrolled; ++i) {
+      auto &y = s[i % 8];
+      asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %4, %4, %4}, "
+                   "{%4, %4}, {%0, %1, %2, %3};"
+                   : "+f"(y[0]), "+f"(y[1]), "+f"(y[2]), "+f"(y[3])
+                   : "r"(a));
+    }
   __syncthreads();
   *cycles = clock64() - begin;
   float all = 0;
@@ -153,32 +161,33 @@ template <int kTogether> __global__ void products(long long *cycles, int *out, i
 }
 
 // Loads with 32-way conflicts, none of which waits for another: the cycle at which each has been issued.
+constexpr int kQueued = 64;
 __global__ void queue(long long *cycles, int *out, int zero) {
   __shared__ int tile[32 * 32];
   for (int i = threadIdx.x; i < 32 * 32; i += blockDim.x)
     tile[i] = zero;
   __syncthreads();
   const std::uint32_t at = shared_address(&tile[threadIdx.x * 32]);
-  int x[16];
-  long long t[17];
+  int x[kQueued];
+  long long t[kQueued + 1];
 #pragma unroll
-  for (int i = 0; i < 16; ++i) {
+  for (int i = 0; i < kQueued; ++i) {
     t[i] = clock64();
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(x[i]) : "r"(at + 4 * i));
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(x[i]) : "r"(at + 4 * (i % 32)));
   }
-  t[16] = clock64();
+  t[kQueued] = clock64();
   int all = 0;
   for (const int one : x)
     all += one;
   *out = all;
   if (threadIdx.x == 0)
-    for (int i = 0; i <= 16; ++i)
+    for (int i = 0; i <= kQueued; ++i)
       cycles[i] = t[i] - t[0];
 }
 
 __global__ void chase(const std::uint64_t *place, long long *cycles, int *out, int rounds) {
   const std::uint64_t *at = place;
-  for (int i = 0; i < rounds / 4; ++i)
+  for (int i = 0; i < rounds; ++i) // all lines that fit are in the L2 then
     asm volatile("ld.global.cg.u64 %0, [%0];" : "+l"(at));
   const long long begin = clock64();
   for (int i = 0; i < rounds; ++i)
@@ -233,11 +242,13 @@ __global__ void bulk(const char *data, int together, int bytes, long long *cycle
   *cycles = clock64() - begin;
 }
 
-// Blocks that follow each other on an SM, one at a time.
-__global__ void nothing(long long *cycles) {
+// Blocks that follow each other on an SM, one at a time: when each began, by the SM's own clock.
+__global__ void nothing(long long *cycles, int *places) {
   extern __shared__ char all[];
-  if (threadIdx.x == 0)
+  if (threadIdx.x == 0) {
     cycles[blockIdx.x] = clock64();
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(places[blockIdx.x]));
+  }
 }
 
 long long *cycles;
@@ -312,10 +323,10 @@ int main() {
   say("product_latency", few - busy);
   run(queue, 32);
   int waiting = 0; // loads that have been issued while the first is in progress
-  while (waiting < 16 && cycles[waiting + 1] - cycles[waiting] < 16)
+  while (waiting < kQueued && cycles[waiting + 1] - cycles[waiting] < 16)
     ++waiting;
   say("memory_queue", 32.0 * waiting);
-  const double l2 = chase_cycles(4 << 20, 1 << 14);
+  const double l2 = chase_cycles(2 << 20, 1 << 14);
   say("l2_latency", l2);
   say("l2_bytes", bytes_per_cycle(16 << 20, 64, sms));
   say("dram_latency", chase_cycles(512 << 20, 1 << 14) - l2);
@@ -334,10 +345,22 @@ int main() {
   say("branch_latency", double(*cycles) / (1 << 14));
   constexpr int kBytes = 200 << 10, kInARow = 16;
   check(cudaFuncSetAttribute(nothing, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+  int *places;
+  check(cudaMallocManaged(&places, sms * kInARow * sizeof *places));
   for (int i = 0; i < 2; ++i)
-    nothing<<<sms * kInARow, 128, kBytes>>>(cycles);
+    nothing<<<sms * kInARow, 128, kBytes>>>(cycles, places);
   check(cudaDeviceSynchronize());
-  const auto [first, last] = std::minmax_element(cycles, cycles + std::min(4096, sms * kInARow));
-  say("block_latency", double(*last - *first) / (kInARow - 1));
+  std::vector<std::vector<long long>> begins(sms);
+  for (int i = 0; i < sms * kInARow; ++i)
+    begins[places[i]].push_back(cycles[i]);
+  double between = 0;
+  int pairs = 0;
+  for (const auto &one : begins)
+    if (one.size() > 1) {
+      const auto [first, last] = std::minmax_element(one.begin(), one.end());
+      between += double(*last - *first);
+      pairs += int(one.size()) - 1;
+    }
+  say("block_latency", between / pairs);
   return 0;
 }
