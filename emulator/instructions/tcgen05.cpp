@@ -1,4 +1,5 @@
-// tcgen05 without its products: allocation, loads, stores, waits and commits.
+// tcgen05 without its products, which are in tensor_product.cpp: allocation, loads, stores, waits and
+// commits.
 #include "instructions/tcgen05.h"
 
 #include "instructions/addressing.h"

@@ -12,7 +12,7 @@ from rungs import named
 from ladder.call import runs, waves
 from ladder.call.runs import Choice
 from ladder.operations import Problem
-from ladder.stages import discover
+from ladder.stages import discover, root
 from tools.measure.small_grids import fitted, problem_of
 
 KIND = ["B", "H", "Hkv", "N", "d", "causal"]
@@ -85,3 +85,10 @@ def test_its_rungs_take_what_the_last_one_takes() -> None:
         rung, last = ladder[name], ladder[waves.LAST]
         assert (rung.dtypes, rung.takes, rung.needs) == (last.dtypes, last.takes, last.needs)
         assert {*waves.COSTS[name]} <= {*rung.head_dims} and rung.deterministic
+
+
+def test_it_knows_the_last_rung() -> None:
+    """Another one on top would be taken for small grids without being weighed."""
+    ladder = discover()
+    main = [one for one in ladder.computing("attention") if one.path.parent == root() and one.timed]
+    assert main[-1] == ladder[waves.LAST]
