@@ -23,7 +23,7 @@ def test_parts_add_up_to_the_whole(stage: str, queries: int, monkeypatch: pytest
     problem = Problem(2, 2, 2 * queries + 64, 96, 64, dtype="f16", inputs="equal")
     whole = counted(stage, problem)
     monkeypatch.setattr(scaling, "_WHOLE", 0)
-    monkeypatch.setattr(scaling, "_QUERIES", queries)
+    monkeypatch.setattr(scaling, "QUERIES", queries)
     assert [(part.q_len, times) for part, times in scaling.parts_of(problem)] == [(queries, 8), (64, 4)]
     parts = counted(stage, problem)
     exact = ("wgmma f32 f16", "mma f32 f16", "exponential", "minimum", "l2_write")
@@ -37,7 +37,7 @@ def test_parts_add_up_to_the_whole(stage: str, queries: int, monkeypatch: pytest
 
 def test_queries_that_no_tile_divides_count_by_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scaling, "_WHOLE", 0)
-    monkeypatch.setattr(scaling, "_QUERIES", 96)  # one and a half of v3's tiles
+    monkeypatch.setattr(scaling, "QUERIES", 96)  # one and a half of v3's tiles
     problem = Problem(1, 1, 288, 96, 64, dtype="f16", inputs="equal")
     work = counted(named("v3"), problem)
     assert work.amounts["mma f32 f16"] == 3 * 2 * 2 * 2 * 64 * 96 * 64
