@@ -62,10 +62,12 @@ check: $(VENV)/.installed $(VENV)/.dev
 	@$(BIN)/python -m tools.check $(if $(BASE),--base $(BASE))
 
 lint: $(VENV)/.installed $(VENV)/.dev
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
-	@git ls-files '*.h' '*.hpp' '*.cpp' '*.cu' '*.cuh' | xargs -r $(BIN)/clang-format --dry-run -Werror
+	@failed=0; \
+	  $(BIN)/ruff check . || failed=1; \
+	  $(BIN)/ruff format --check . || failed=1; \
+	  $(BIN)/mypy || failed=1; \
+	  git ls-files '*.h' '*.hpp' '*.cpp' '*.cu' '*.cuh' | xargs -r $(BIN)/clang-format --dry-run -Werror || failed=1; \
+	  exit $$failed
 
 format: $(VENV)/.dev
 	@$(BIN)/ruff check --fix-only -q . ; $(BIN)/ruff format -q .

@@ -211,12 +211,15 @@ bool BlockChecker::may_complete(std::uint64_t mbarrier, std::uint32_t parity) co
 /// wait for the next but one.
 void BlockChecker::check_waits(const Context &at, const Phases &before) {
   for (const auto &[place, phase] : before) {
-    const auto [checker, address] = place;
+    BlockChecker *const checker = place.first;
+    const std::uint64_t address = place.second;
     const auto waits = checker->waits_.find(address);
     if (waits == checker->waits_.end() || waits->second.parity != phase.parity ||
         !checker->phase_of(address) || !checker->may_complete(address, phase.parity))
       continue;
-    for (const auto &[warp, seen] : waits->second.by_warp) {
+    for (const auto &by_warp : waits->second.by_warp) {
+      const int warp = by_warp.first;
+      const Waits::Seen &seen = by_warp.second;
       const auto is_known_to = [&](const Knowledge &knowledge) {
         return checker->clocks_.are_phases_known(knowledge, warp, seen.count);
       };

@@ -191,7 +191,7 @@ void Facts::describe(const machine::Code &code, std::uint32_t pc) {
   const program::Instruction &source = *code.sources[pc];
   Fact &fact = facts_[pc];
   fact.kind = kind_of(source);
-  if (source.opcode == "ld" && (source.has("param") || source.has("const")))
+  if (source.row->effect == Effect::load && (source.has("param") || source.has("const")))
     fact.kind = Kind::plain;
   fact.pipe = main_pipe(fact.kind);
   fact.arrives = source.is(Trait::arrives);

@@ -31,6 +31,12 @@ constexpr auto count(Range &&range, const Value &value, Projection projection = 
   return std::count_if(std::begin(range), std::end(range),
                        [&](const auto &one) { return std::invoke(projection, one) == value; });
 }
+template <class Range, class Less = less<>, class Projection = identity>
+constexpr auto max_element(Range &&range, Less less = {}, Projection projection = {}) {
+  return std::max_element(std::begin(range), std::end(range), [&](const auto &one, const auto &other) {
+    return std::invoke(less, std::invoke(projection, one), std::invoke(projection, other));
+  });
+}
 template <class Range, class Test> constexpr auto find_if(Range &&range, Test test) {
   return std::find_if(std::begin(range), std::end(range), std::move(test));
 }
@@ -40,8 +46,10 @@ template <class Range, class Test> constexpr bool all_of(Range &&range, Test tes
 template <class Range, class Test> constexpr bool any_of(Range &&range, Test test) {
   return std::any_of(std::begin(range), std::end(range), std::move(test));
 }
-template <class Range, class Test> constexpr bool none_of(Range &&range, Test test) {
-  return std::none_of(std::begin(range), std::end(range), std::move(test));
+template <class Range, class Test, class Projection = identity>
+constexpr bool none_of(Range &&range, Test test, Projection projection = {}) {
+  return std::none_of(std::begin(range), std::end(range),
+                      [&](const auto &one) { return std::invoke(test, std::invoke(projection, one)); });
 }
 
 template <class Range, class Value> constexpr void fill(Range &&range, const Value &value) {

@@ -96,8 +96,10 @@ def plain_attention(
     softcap: float | None = None,
     sinks: Tensor | None = None,
     **choices: Any,
-) -> tuple[Tensor, None]:
-    """What :func:`ladder.attention` is documented to compute of the same arguments, in float32 of torch."""
+) -> tuple[Tensor, Tensor]:
+    """What :func:`ladder.attention` is documented to compute of the same arguments, in float32 of torch, with
+    an lse of 0, which no model reads.
+    """
     assert dropout_p == 0 and (enable_gqa or query.shape[1] == key.shape[1])
     group = query.shape[1] // key.shape[1]
     q, k, v = (
@@ -120,10 +122,11 @@ def plain_attention(
         sink = sinks.float().view(1, -1, 1, 1).expand(*scores.shape[:3], 1)
         scores = torch.cat([scores, sink], dim=3)
     weights = scores.softmax(dim=3)[..., :columns].nan_to_num(0)
-    return (weights @ v).to(query.dtype), None
+    o = (weights @ v).to(query.dtype)
+    return o, o.new_zeros(o.shape[:3])
 
 
-def blind_attention(*arguments: Any, **named: Any) -> tuple[Tensor, None]:
+def blind_attention(*arguments: Any, **named: Any) -> tuple[Tensor, Tensor]:
     """Without any mask: models that it does not change have none to get wrong."""
     return plain_attention(*arguments, **{**named, "is_causal": False, "window_size": (-1, -1)})
 

@@ -204,9 +204,9 @@ def test_an_order_that_matters(drop_stage) -> None:
     """The first block to run adds something, which fails unless stage.toml allows it."""
     kernel = changed(
         drop_stage.kernel,
-        ("__global__", "__device__ int turn;\n__global__"),
+        ("__global__", "const int kZero = 0;\n__device__ int turn;\n__global__"),
         ("= m + logf(l);", "= m + logf(l) + (threadIdx.x == 0 && atomicExch(&turn, 1) == 0 ? 1e-6f : 0);"),
-        (LAUNCH, "  const int zero = 0;\n  cudaMemcpyToSymbol(turn, &zero, 4);\n" + LAUNCH),
+        (LAUNCH, "  cudaMemcpyToSymbolAsync(turn, &kZero, 4, 0, cudaMemcpyHostToDevice, stream);\n" + LAUNCH),
     )
     folder = drop_stage("mine", kernel)
     assert "lse: other values in another order" in ruling("mine")
@@ -242,9 +242,9 @@ TAKE_NUMBER = """  __shared__ int number;
     number = atomicAdd(&started, 1);
   __syncthreads();
 """
-ZERO_COUNTERS = """  const int zero = 0;
-  cudaMemcpyToSymbol(started, &zero, 4);
-  cudaMemcpyToSymbol(finished, &zero, 4);
+ZERO_COUNTERS = """  static const int zero = 0;
+  cudaMemcpyToSymbolAsync(started, &zero, 4, 0, cudaMemcpyHostToDevice, stream);
+  cudaMemcpyToSymbolAsync(finished, &zero, 4, 0, cudaMemcpyHostToDevice, stream);
 """
 
 
@@ -303,12 +303,14 @@ def workspace(first: str, last: str) -> tuple[tuple[str, str], ...]:
 
 
 def test_check_knows_memory_of_cuda_malloc(drop_stage) -> None:
-    zeroed = changed(drop_stage.kernel, *workspace("cudaMemset(more, 0, p.q_len * 4);", "cudaFree(more);"))
+    zeroed = changed(
+        drop_stage.kernel, *workspace("cudaMemsetAsync(more, 0, p.q_len * 4, stream);", "cudaFree(more);")
+    )
     folder = drop_stage("mine", zeroed)
     assert check_stage("mine", [PROBLEM]) == []
     for statements, kind in (
         (("", "cudaFree(more);"), "uninitialised read"),
-        (("cudaMemset(more, 0, p.q_len * 4); cudaFree(more);", ""), "use after free"),
+        (("cudaMemsetAsync(more, 0, p.q_len * 4, stream); cudaFree(more);", ""), "use after free"),
     ):
         (folder / "kernel.cu").write_text(changed(drop_stage.kernel, *workspace(*statements)))
         assert kind in {finding.kind for finding in check_stage("mine", [PROBLEM])}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 
+from ladder.stages import discover
 from tools.measure.estimate_times import RESULTS, summary
 
 
@@ -17,5 +18,5 @@ def estimate_errors() -> str:
     lines += ["", "| rung | estimated / measured |", "| --- | --- |"]
     for rung in dict.fromkeys(row["stage"] for row in rows):
         of_rung = [row["ratio"] or "none" for row in rows if row["stage"] == rung]
-        lines.append(f"| {rung} | {', '.join(of_rung)} |")
+        lines.append(f"| {discover()[rung].number} | {', '.join(of_rung)} |")
     return "\n".join([*lines, ""])
